@@ -1,4 +1,5 @@
-//! Bytes as a tuner table: it is refused or read, and each size has at most one rule, whose row and column exist.
+//! Bytes as a tuner table: it is refused or read, and each size has at most one rule, whose row and
+//! column exist.
 #![no_main]
 
 use std::ffi::c_int;

@@ -1,4 +1,5 @@
-//! Elements per second of updates by number of threads: `cargo run --release --example rate [MILLIONS [THREADS...]]`.
+//! Elements per second of updates by number of threads: `cargo run --release --example rate
+//! [MILLIONS [THREADS...]]`.
 
 use std::time::Instant;
 
@@ -11,10 +12,20 @@ fn main() {
     if threads.is_empty() {
         threads = vec![1, 2, 4, 8, 16];
     }
-    let rule = Rule { scale: 1.0, keep: 0.9999, first: 0.1, second: 0.95, square: 0.05, rate: 1e-3, root: 1.0, epsilon: 1e-8 };
+    let rule = Rule {
+        scale: 1.0,
+        keep: 0.9999,
+        first: 0.1,
+        second: 0.95,
+        square: 0.05,
+        rate: 1e-3,
+        root: 1.0,
+        epsilon: 1e-8,
+    };
     let change = Change { undo: None, make: Some(rule) };
     let (gradient, mut copy) = (vec![0x3c00_u16; count], vec![0_u16; count]);
-    let (mut weight, mut moment, mut square) = (vec![1.0_f32; count], vec![1e-3_f32; count], vec![1e-6_f32; count]);
+    let (mut weight, mut moment, mut square) =
+        (vec![1.0_f32; count], vec![1e-3_f32; count], vec![1e-6_f32; count]);
     let slab = Slab {
         count,
         gradient: gradient.as_ptr().cast(),
@@ -36,6 +47,10 @@ fn main() {
             .collect();
         seconds.sort_by(f64::total_cmp);
         let rate = count as f64 / seconds[2];
-        println!("{number:>3} threads: {:6.3} G elements/s, {:6.1} GB/s of 28 B each", rate / 1e9, 28.0 * rate / 1e9);
+        println!(
+            "{number:>3} threads: {:6.3} G elements/s, {:6.1} GB/s of 28 B each",
+            rate / 1e9,
+            28.0 * rate / 1e9
+        );
     }
 }

@@ -5,7 +5,8 @@ use crate::bf16::{narrow, widen};
 /// Elements that are computed together; their bf16 weights fill one 32-byte store.
 const LANES: usize = 16;
 
-/// The numbers of one step (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", algorithm 2).
+/// The numbers of one step (Loshchilov and Hutter, "Decoupled Weight Decay Regularization",
+/// algorithm 2).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Rule {
@@ -17,7 +18,8 @@ pub struct Rule {
     pub first: f32,
     /// beta2.
     pub second: f32,
-    /// The share of the gradient's square in its average: 1 - beta2, which would lose digits if it were computed from `second`.
+    /// The share of the gradient's square in its average: 1 - beta2, which would lose digits if it
+    /// were computed from `second`.
     pub square: f32,
     /// Learning rate / (1 - beta1^t).
     pub rate: f32,
@@ -27,7 +29,8 @@ pub struct Rule {
     pub epsilon: f32,
 }
 
-/// A range of elements of one or several parameters that follow the same rule. All pointers are to `count` elements.
+/// A range of elements of one or several parameters that follow the same rule. All pointers are to
+/// `count` elements.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Slab {
@@ -75,10 +78,12 @@ impl Slab {
     }
 }
 
-/// What is done to a slab by its gradients: first an earlier update of the slab is undone, then another one is made. Both are optional.
+/// What is done to a slab by its gradients: first an earlier update of the slab is undone, then
+/// another one is made. Both are optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Change {
-    /// The update by the same gradients that was the last one; weights and moments come back to within fp32 rounding of them.
+    /// The update by the same gradients that was the last one; weights and moments come back to
+    /// within fp32 rounding of them.
     pub undo: Option<Rule>,
     /// The update to make.
     pub make: Option<Rule>,
@@ -87,7 +92,8 @@ pub struct Change {
 /// Change all elements of a slab.
 ///
 /// # Safety
-/// The slab's pointers are valid for `count` elements, aligned for their types, and nothing else uses that memory meanwhile.
+/// The slab's pointers are valid for `count` elements, aligned for their types, and nothing else
+/// uses that memory meanwhile.
 pub unsafe fn update(change: &Change, slab: &Slab) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
@@ -115,7 +121,8 @@ type Lanes = [f32; LANES];
 unsafe fn run<const STREAM: bool>(change: &Change, slab: &Slab) {
     let whole = slab.count - slab.count % LANES;
     for first in (0..whole).step_by(LANES) {
-        // SAFETY: LANES elements from `first` on are within the slab; the caller guarantees the rest.
+        // SAFETY: LANES elements from `first` on are within the slab; the caller guarantees the
+        // rest.
         unsafe { block::<STREAM>(change, &slab.part(first, LANES)) };
     }
     if whole < slab.count {
@@ -124,7 +131,8 @@ unsafe fn run<const STREAM: bool>(change: &Change, slab: &Slab) {
     }
     #[cfg(target_arch = "x86_64")]
     if STREAM {
-        // SAFETY: SSE is part of every x86-64. Streaming stores become visible before the thread reports its end.
+        // SAFETY: SSE is part of every x86-64. Streaming stores become visible before the thread
+        // reports its end.
         unsafe { std::arch::x86_64::_mm_sfence() };
     }
 }
@@ -142,7 +150,8 @@ unsafe fn block<const STREAM: bool>(change: &Change, slab: &Slab) {
         } else {
             slab.gradient.cast::<Lanes>().read_unaligned()
         };
-        let (weights, moments, squares) = (slab.weight.cast::<Lanes>(), slab.moment.cast::<Lanes>(), slab.square.cast::<Lanes>());
+        let (weights, moments, squares) =
+            (slab.weight.cast::<Lanes>(), slab.moment.cast::<Lanes>(), slab.square.cast::<Lanes>());
         let (mut p, mut m, mut v) = (weights.read(), moments.read(), squares.read());
         if let Some(undo) = &change.undo {
             undone(undo, &gradient, &mut p, &mut m, &mut v);
@@ -170,19 +179,32 @@ unsafe fn block<const STREAM: bool>(change: &Change, slab: &Slab) {
 unsafe fn rest(change: &Change, slab: &Slab) {
     let (mut gradient, mut narrowed, mut copy) = ([0_f32; LANES], [0_u16; LANES], [0_u16; LANES]);
     let (mut weight, mut moment, mut square) = ([0_f32; LANES], [0_f32; LANES], [0_f32; LANES]);
-    // SAFETY: `count` elements fit into each array, and the caller guarantees as many behind each pointer.
+    // SAFETY: `count` elements fit into each array, and the caller guarantees as many behind each
+    // pointer.
     unsafe {
         if slab.wide == 0 {
-            std::ptr::copy_nonoverlapping(slab.gradient.cast::<u16>(), narrowed.as_mut_ptr(), slab.count);
+            std::ptr::copy_nonoverlapping(
+                slab.gradient.cast::<u16>(),
+                narrowed.as_mut_ptr(),
+                slab.count,
+            );
         } else {
-            std::ptr::copy_nonoverlapping(slab.gradient.cast::<f32>(), gradient.as_mut_ptr(), slab.count);
+            std::ptr::copy_nonoverlapping(
+                slab.gradient.cast::<f32>(),
+                gradient.as_mut_ptr(),
+                slab.count,
+            );
         }
         std::ptr::copy_nonoverlapping(slab.weight, weight.as_mut_ptr(), slab.count);
         std::ptr::copy_nonoverlapping(slab.moment, moment.as_mut_ptr(), slab.count);
         std::ptr::copy_nonoverlapping(slab.square, square.as_mut_ptr(), slab.count);
         let whole = Slab {
             count: LANES,
-            gradient: if slab.wide == 0 { narrowed.as_ptr().cast() } else { gradient.as_ptr().cast() },
+            gradient: if slab.wide == 0 {
+                narrowed.as_ptr().cast()
+            } else {
+                gradient.as_ptr().cast()
+            },
             weight: weight.as_mut_ptr(),
             moment: moment.as_mut_ptr(),
             square: square.as_mut_ptr(),
@@ -205,28 +227,34 @@ fn elements(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut
         let g = gradient[lane] * rule.scale;
         m[lane] += (g - m[lane]) * rule.first;
         v[lane] = v[lane] * rule.second + (g * g) * rule.square;
-        p[lane] = p[lane] * rule.keep - rule.rate * (m[lane] / (v[lane].sqrt() * rule.root + rule.epsilon));
+        p[lane] = p[lane] * rule.keep
+            - rule.rate * (m[lane] / (v[lane].sqrt() * rule.root + rule.epsilon));
     }
 }
 
-/// The inverse of `elements`, in fp64, so that it adds no errors to those of the update. A second moment of 0 means that all gradients before
-/// were 0, and so was the first moment: what rounding has left of it would be divided by epsilon alone. Moments that the update did not keep
-/// (beta = 0) have no effect on a later one, and become 0.
+/// The inverse of `elements`, in fp64, so that it adds no errors to those of the update. A second
+/// moment of 0 means that all gradients before were 0, and so was the first moment: what rounding
+/// has left of it would be divided by epsilon alone. Moments that the update did not keep (beta =
+/// 0) have no effect on a later one, and become 0.
 #[inline(always)]
 fn undone(rule: &Rule, gradient: &Lanes, p: &mut Lanes, m: &mut Lanes, v: &mut Lanes) {
-    let (first, square, second) = (f64::from(rule.first), f64::from(rule.square), f64::from(rule.second));
-    let (rate, root, epsilon) = (f64::from(rule.rate), f64::from(rule.root), f64::from(rule.epsilon));
+    let (first, square, second) =
+        (f64::from(rule.first), f64::from(rule.square), f64::from(rule.second));
+    let (rate, root, epsilon) =
+        (f64::from(rule.rate), f64::from(rule.root), f64::from(rule.epsilon));
     for lane in 0..LANES {
         let g = f64::from(gradient[lane] * rule.scale);
         let (m1, v1) = (f64::from(m[lane]), f64::from(v[lane]));
-        p[lane] = ((f64::from(p[lane]) + rate * (m1 / (v1.sqrt() * root + epsilon))) / f64::from(rule.keep)) as f32;
+        p[lane] = ((f64::from(p[lane]) + rate * (m1 / (v1.sqrt() * root + epsilon)))
+            / f64::from(rule.keep)) as f32;
         v[lane] = if second > 0.0 { ((v1 - g * g * square) / second).max(0.0) as f32 } else { 0.0 };
         let kept = first < 1.0 && (v[lane] > 0.0 || second == 0.0);
         m[lane] = if kept { ((m1 - g * first) / (1.0 - first)) as f32 } else { 0.0 };
     }
 }
 
-/// Write LANES weights. If they are aligned they bypass the cache, which would read the memory first.
+/// Write LANES weights. If they are aligned they bypass the cache, which would read the memory
+/// first.
 ///
 /// # Safety
 /// `to` is valid for writing LANES elements; `STREAM` needs AVX2.
@@ -236,7 +264,9 @@ unsafe fn store<const STREAM: bool>(from: &[u16; LANES], to: *mut u16) {
     if STREAM && to.addr() % 32 == 0 {
         use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
         // SAFETY: both are 32 bytes, `to` is aligned to 32, and the caller guarantees AVX2.
-        return unsafe { _mm256_stream_si256(to.cast::<__m256i>(), _mm256_loadu_si256(from.as_ptr().cast())) };
+        return unsafe {
+            _mm256_stream_si256(to.cast::<__m256i>(), _mm256_loadu_si256(from.as_ptr().cast()))
+        };
     }
     // SAFETY: the caller guarantees LANES elements, aligned as u16 is.
     unsafe { to.cast::<[u16; LANES]>().write(*from) };

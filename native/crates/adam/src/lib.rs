@@ -1,7 +1,9 @@
-//! AdamW over fp32 weights and moments in host memory, with gradients and copies of the weights in bf16 or fp32.
+//! AdamW over fp32 weights and moments in host memory, with gradients and copies of the weights in
+//! bf16 or fp32.
 //!
-//! Each element is computed by itself, with the same operations in the same order on every processor, so the result has the same bits for any
-//! number of threads, any division into blocks, and with or without AVX2. Multiplications and additions are not fused.
+//! Each element is computed by itself, with the same operations in the same order on every
+//! processor, so the result has the same bits for any number of threads, any division into blocks,
+//! and with or without AVX2. Multiplications and additions are not fused.
 
 mod bf16;
 mod kernel;

@@ -6,7 +6,8 @@ use std::thread::{self, JoinHandle};
 
 use crate::kernel::{Change, Slab, update};
 
-/// Elements that a thread takes at a time: 1.75 MiB of memory traffic, so that a slow thread delays the end by little.
+/// Elements that a thread takes at a time: 1.75 MiB of memory traffic, so that a slow thread delays
+/// the end by little.
 const BLOCK: usize = 1 << 16;
 
 struct Work {
@@ -23,8 +24,11 @@ impl Work {
             if first >= self.slab.count {
                 return;
             }
-            // SAFETY: the block lies within the slab and no other thread takes it; `Pool::update` requires the rest of its caller.
-            unsafe { update(&self.change, &self.slab.part(first, BLOCK.min(self.slab.count - first))) };
+            // SAFETY: the block lies within the slab and no other thread takes it; `Pool::update`
+            // requires the rest of its caller.
+            unsafe {
+                update(&self.change, &self.slab.part(first, BLOCK.min(self.slab.count - first)))
+            };
         }
     }
 }
@@ -69,7 +73,11 @@ impl Pool {
         let mut pool = Self { shared: Arc::default(), turn: Mutex::new(()), threads: Vec::new() };
         for number in 1..threads.max(1) {
             let shared = pool.shared.clone();
-            pool.threads.push(thread::Builder::new().name(format!("busbw-adam-{number}")).spawn(move || serve(&shared))?);
+            pool.threads.push(
+                thread::Builder::new()
+                    .name(format!("busbw-adam-{number}"))
+                    .spawn(move || serve(&shared))?,
+            );
         }
         Ok(pool)
     }

@@ -29,7 +29,9 @@ impl Memory {
     fn new(count: usize, seed: u64) -> Self {
         let mut state = seed;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1 << 23) as f32 - 1.0
         };
         let wide: Vec<f32> = (0..count).map(|_| widen(narrow(next() * 1e-2))).collect();
@@ -74,9 +76,15 @@ fn each_element_is_that_of_f64_to_rounding() {
         let g = rule(widen(before.gradient[i])) * rule(RULE.scale);
         let m = rule(before.moment[i]) + (g - rule(before.moment[i])) * rule(RULE.first);
         let v = rule(before.square[i]) * rule(RULE.second) + g * g * (1.0 - rule(RULE.second));
-        let p = rule(before.weight[i]) * rule(RULE.keep) - rule(RULE.rate) * m / (v.sqrt() * rule(RULE.root) + rule(RULE.epsilon));
-        for (found, expected, least) in [(after.moment[i], m, 1e-3), (after.square[i], v, 1e-5), (after.weight[i], p, 1.0)] {
-            assert!((rule(found) - expected).abs() <= 4e-7 * expected.abs().max(least), "element {i}: {found} in place of {expected}");
+        let p = rule(before.weight[i]) * rule(RULE.keep)
+            - rule(RULE.rate) * m / (v.sqrt() * rule(RULE.root) + rule(RULE.epsilon));
+        for (found, expected, least) in
+            [(after.moment[i], m, 1e-3), (after.square[i], v, 1e-5), (after.weight[i], p, 1.0)]
+        {
+            assert!(
+                (rule(found) - expected).abs() <= 4e-7 * expected.abs().max(least),
+                "element {i}: {found} in place of {expected}"
+            );
         }
         assert_eq!(after.copy[i], narrow(after.weight[i]));
     }
@@ -165,10 +173,15 @@ fn an_update_that_is_undone_leaves_what_was_there() {
         update(&Change { undo: Some(RULE), make: None }, &slab);
     }
     for i in 0..1003 {
-        for (found, expected) in
-            [(memory.weight[i], before.weight[i]), (memory.moment[i], before.moment[i]), (memory.square[i], before.square[i])]
-        {
-            assert!((found - expected).abs() <= 4e-7 * expected.abs().max(1e-3), "element {i}: {found} in place of {expected}");
+        for (found, expected) in [
+            (memory.weight[i], before.weight[i]),
+            (memory.moment[i], before.moment[i]),
+            (memory.square[i], before.square[i]),
+        ] {
+            assert!(
+                (found - expected).abs() <= 4e-7 * expected.abs().max(1e-3),
+                "element {i}: {found} in place of {expected}"
+            );
         }
         assert_eq!(memory.copy[i], narrow(memory.weight[i]));
     }
@@ -186,7 +199,14 @@ fn an_update_that_is_replaced_equals_the_one_that_replaces_it() {
         update(&Change { undo: None, make: Some(clipped) }, &plain);
     }
     for i in 0..1003 {
-        assert!((memory.weight[i] - expected.weight[i]).abs() <= 1e-6 * expected.weight[i].abs().max(1e-3), "element {i}");
-        assert!((memory.square[i] - expected.square[i]).abs() <= 1e-6 * expected.square[i].max(1e-7), "element {i}");
+        assert!(
+            (memory.weight[i] - expected.weight[i]).abs()
+                <= 1e-6 * expected.weight[i].abs().max(1e-3),
+            "element {i}"
+        );
+        assert!(
+            (memory.square[i] - expected.square[i]).abs() <= 1e-6 * expected.square[i].max(1e-7),
+            "element {i}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The functions of CUDA's driver that time launches, found in the `libcuda.so.1` of the process. Nothing links with it.
+//! The functions of CUDA's driver that time launches, found in the `libcuda.so.1` of the process.
+//! Nothing links with it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
@@ -32,7 +33,8 @@ pub struct Context {
 pub struct Driver {
     /// `cuCtxGetCurrent`.
     pub current: unsafe extern "C" fn(context: *mut Handle) -> c_int,
-    /// `cuCtxGetId`, which CUDA has from 12.0 on: a new context may get the address of one that is gone, but never its id.
+    /// `cuCtxGetId`, which CUDA has from 12.0 on: a new context may get the address of one that is
+    /// gone, but never its id.
     pub id: Option<unsafe extern "C" fn(context: Handle, id: *mut u64) -> c_int>,
     /// `cuCtxSetCurrent`.
     pub enter: unsafe extern "C" fn(context: Handle) -> c_int,
@@ -125,7 +127,8 @@ impl Driver {
     /// # Errors
     /// The driver's result.
     pub fn record(&self, event: usize, stream: u64) -> Result<(), c_int> {
-        // SAFETY: the event is never destroyed, and the application has passed the stream to NCCL for this launch.
+        // SAFETY: the event is never destroyed, and the application has passed the stream to NCCL
+        // for this launch.
         let result = unsafe { (self.record)(handle(event), stream_handle(stream)) };
         if result == SUCCESS { Ok(()) } else { Err(result) }
     }
@@ -151,18 +154,22 @@ impl Driver {
         if result == SUCCESS { Ok(f64::from(elapsed_ms) * 1e6) } else { Err(result) }
     }
 
-    /// Whether a stream is being captured into a CUDA graph, or cannot say: while another stream is captured, the default stream cannot.
+    /// Whether a stream is being captured into a CUDA graph, or cannot say: while another stream is
+    /// captured, the default stream cannot.
     pub fn is_captured(&self, stream: u64) -> bool {
         let mut status = 0;
-        // SAFETY: the application has passed the stream to NCCL for this launch; writes to an int that lives during the call.
+        // SAFETY: the application has passed the stream to NCCL for this launch; writes to an int
+        // that lives during the call.
         let result = unsafe { (self.capturing)(stream_handle(stream), &raw mut status) };
         result != SUCCESS || status != 0
     }
 
-    /// Run work that creates or reads events of a context, as a thread that captures nothing. The thread's own state is put back.
+    /// Run work that creates or reads events of a context, as a thread that captures nothing. The
+    /// thread's own state is put back.
     pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> T {
         let (mut mode, mut before) = (RELAXED, null_mut());
-        // SAFETY: both write to variables that live during the call; the context is one in which a communicator was made.
+        // SAFETY: both write to variables that live during the call; the context is one in which a
+        // communicator was made.
         unsafe {
             (self.exchange_mode)(&raw mut mode);
             (self.current)(&raw mut before);

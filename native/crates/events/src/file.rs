@@ -1,4 +1,5 @@
-//! The file of one process: header and ring as a shared mapping, then the records that have left the ring.
+//! The file of one process: header and ring as a shared mapping, then the records that have left
+//! the ring.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,9 +14,11 @@ const MAGIC: u64 = u64::from_le_bytes(*b"BUSBWCAP");
 const VERSION: u64 = 1;
 /// Records that are appended with one write.
 const BATCH: usize = 4096;
-/// Bytes of a file, beyond which records are dropped: a reader must hold all of it, and the disk may be the job's.
+/// Bytes of a file, beyond which records are dropped: a reader must hold all of it, and the disk
+/// may be the job's.
 const MAX_BYTES: u64 = 512 << 20;
-/// `f_type` of file systems on this machine, where allocated blocks stay: ext2 to 4, XFS, tmpfs, and the overlays of containers.
+/// `f_type` of file systems on this machine, where allocated blocks stay: ext2 to 4, XFS, tmpfs,
+/// and the overlays of containers.
 const LOCAL: [i64; 4] = [0xEF53, 0x5846_5342, 0x0102_1994, 0x794C_7630];
 
 /// The file, open for the life of the process.
@@ -28,19 +31,29 @@ pub struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// Create the first of these files that does not exist, with a ring of `slots` and the `text` in its header. Containers that share the
-    /// folder may have the same names at the same time: only the creation itself says which is free.
+    /// Create the first of these files that does not exist, with a ring of `slots` and the `text`
+    /// in its header. Containers that share the folder may have the same names at the same time:
+    /// only the creation itself says which is free.
     ///
-    /// On a network file system the ring is memory of this process, since an error there would end it with SIGBUS. `kill -9` then loses what
-    /// came after the last `drain`. Only its owner can read it.
+    /// On a network file system the ring is memory of this process, since an error there would end
+    /// it with SIGBUS. `kill -9` then loses what came after the last `drain`. Only its owner can
+    /// read it.
     ///
     /// # Errors
     /// All exist, or it cannot be created, mapped, or the disk has no room for the ring.
-    pub fn create(paths: impl IntoIterator<Item = PathBuf>, slots: usize, text: &str) -> io::Result<(PathBuf, Self)> {
+    pub fn create(
+        paths: impl IntoIterator<Item = PathBuf>,
+        slots: usize,
+        text: &str,
+    ) -> io::Result<(PathBuf, Self)> {
         let (path, file) = first_free(paths)?;
         let words = HEADER_WORDS + slots * RECORD_WORDS;
         let shared = is_local(&file);
-        let made = if shared { mapped(&file, words) } else { Ok(&*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect())) };
+        let made = if shared {
+            mapped(&file, words)
+        } else {
+            Ok(&*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect()))
+        };
         let ring = Ring::new(made.inspect_err(|_| drop(std::fs::remove_file(&path)))?);
         let text = &text.as_bytes()[..text.len().min((HEADER_WORDS - header::TEXT) * 8)];
         for (at, bytes) in text.chunks(8).enumerate() {
@@ -52,7 +65,8 @@ impl CaptureFile {
         ring.word(header::VERSION).store(VERSION, Ordering::Relaxed);
         ring.word(header::REALTIME).store(clock(libc::CLOCK_REALTIME), Ordering::Relaxed);
         ring.word(header::MONOTONIC).store(clock(libc::CLOCK_MONOTONIC), Ordering::Relaxed);
-        ring.word(header::MAGIC).store(MAGIC, Ordering::Release); // last: a file without it is not complete
+        // last: a file without it is not complete
+        ring.word(header::MAGIC).store(MAGIC, Ordering::Release);
         let end = if shared { words } else { HEADER_WORDS };
         let made = Self { ring, shared, file, end: Mutex::new((end * 8) as u64) };
         made.write_header()?;
@@ -69,7 +83,9 @@ impl CaptureFile {
         if self.shared {
             return Ok(());
         }
-        let word = |at| if at == header::CAPACITY { 0 } else { self.ring.word(at).load(Ordering::Relaxed) };
+        let word = |at| {
+            if at == header::CAPACITY { 0 } else { self.ring.word(at).load(Ordering::Relaxed) }
+        };
         let bytes: Vec<u8> = (0..HEADER_WORDS).flat_map(|at| u64::to_le_bytes(word(at))).collect();
         self.file.write_all_at(&bytes, 0)
     }
@@ -79,9 +95,11 @@ impl CaptureFile {
         self.shared
     }
 
-    /// Append what is in the ring. Records that cannot be written leave it all the same: the application must not wait.
+    /// Append what is in the ring. Records that cannot be written leave it all the same: the
+    /// application must not wait.
     pub fn drain(&self) {
-        let Ok(mut end) = self.end.try_lock() else { return }; // another thread does it, and may wait for the disk
+        // another thread does it, and may wait for the disk
+        let Ok(mut end) = self.end.try_lock() else { return };
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
@@ -90,9 +108,11 @@ impl CaptureFile {
                 return;
             }
             // Where a write fails the next one begins again, so that records stay aligned.
-            let written = if *end > MAX_BYTES { Ok(()) } else { self.file.write_all_at(&bytes, *end) };
+            let written =
+                if *end > MAX_BYTES { Ok(()) } else { self.file.write_all_at(&bytes, *end) };
             if let Err(error) = written.and_then(|()| self.write_header()) {
-                let errno = u64::try_from(error.raw_os_error().unwrap_or_default()).unwrap_or_default();
+                let errno =
+                    u64::try_from(error.raw_os_error().unwrap_or_default()).unwrap_or_default();
                 self.ring.word(header::ERRNO).store(errno, Ordering::Relaxed);
             } else if *end <= MAX_BYTES {
                 *end += bytes.len() as u64;
@@ -118,10 +138,13 @@ fn is_local(file: &File) -> bool {
     // SAFETY: all-zero bytes are a valid statfs, which consists of integers.
     let mut system: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, and `system` lives during the call.
-    unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut system) == 0 && LOCAL.contains(&system.f_type) }
+    unsafe {
+        libc::fstatfs(file.as_raw_fd(), &raw mut system) == 0 && LOCAL.contains(&system.f_type)
+    }
 }
 
-/// A shared mapping of the file's first `words`, which is never unmapped: other threads may record until the process ends.
+/// A shared mapping of the file's first `words`, which is never unmapped: other threads may record
+/// until the process ends.
 fn mapped(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     let bytes = words * 8;
     let size = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
@@ -133,11 +156,14 @@ fn mapped(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, placed by the kernel, of a file with this many bytes.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    let address = unsafe {
+        libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
+    };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: page-aligned, `words` long, mapped for the rest of the process's life, and used as atomics only.
+    // SAFETY: page-aligned, `words` long, mapped for the rest of the process's life, and used as
+    // atomics only.
     Ok(unsafe { std::slice::from_raw_parts(address.cast(), words) })
 }
 

@@ -1,5 +1,5 @@
-//! Times of launches by CUDA events: one on the stream before the launch, one after it. They are read later, by the thread that empties the
-//! ring, so no launch waits for the GPU.
+//! Times of launches by CUDA events: one on the stream before the launch, one after it. They are
+//! read later, by the thread that empties the ring, so no launch waits for the GPU.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,11 @@ use std::time::Duration;
 use crate::cuda::{Context, Driver};
 use crate::file::clock;
 
-/// Pairs of events for each GPU: more launches than a stream holds, and those of 10 ms at one in 5 us.
+/// Pairs of events for each GPU: more launches than a stream holds, and those of 10 ms at one in 5
+/// us.
 pub const PAIRS: usize = 2048;
-/// A float of milliseconds is exact to 60 ns within one second, so starts are told from an event that is not older.
+/// A float of milliseconds is exact to 60 ns within one second, so starts are told from an event
+/// that is not older.
 const BASE_NS: f64 = 1e9;
 /// How long the end of the process waits for a thread that reads times.
 const LAST_WAIT: Duration = Duration::from_millis(200);
@@ -132,11 +134,16 @@ impl GpuClock {
             return Ok(known);
         }
         let pair = || Ok(Pair { start: self.driver.event()?, end: self.driver.event()? });
-        let created: Vec<Result<Pair, c_int>> =
-            self.driver.within(context, || (0..PAIRS).map(|_| pair()).take_while(Result::is_ok).collect());
+        let created: Vec<Result<Pair, c_int>> = self
+            .driver
+            .within(context, || (0..PAIRS).map(|_| pair()).take_while(Result::is_ok).collect());
         let free: Vec<Pair> = created.into_iter().flatten().collect();
         if free.is_empty() {
-            return Err(self.driver.within(context, || self.driver.event()).err().unwrap_or_default());
+            return Err(self
+                .driver
+                .within(context, || self.driver.event())
+                .err()
+                .unwrap_or_default());
         }
         gpus.push(Arc::new(Gpu { context, free: Mutex::new(free) }));
         Ok(gpus.len() - 1)
@@ -150,7 +157,13 @@ impl GpuClock {
     ///
     /// # Errors
     /// Why it will have no time.
-    pub fn begin(&self, gpu: usize, stream: u64, timing: u64, around_call: bool) -> Result<Begun, Untimed> {
+    pub fn begin(
+        &self,
+        gpu: usize,
+        stream: u64,
+        timing: u64,
+        around_call: bool,
+    ) -> Result<Begun, Untimed> {
         if self.ended.load(Ordering::Acquire) {
             return Err(Untimed::Ended);
         }
@@ -201,14 +214,16 @@ impl GpuClock {
         (self.say)(reason);
     }
 
-    /// Tell the times of all launches that have ended. Another thread that already does it is not waited for.
+    /// Tell the times of all launches that have ended. Another thread that already does it is not
+    /// waited for.
     pub fn read(&self, tell: Tell<'_>) {
         if let Ok(mut reading) = self.reading.try_lock() {
             self.read_now(&mut reading, tell);
         }
     }
 
-    /// The same for the last time: nothing is recorded or read afterwards, as the driver may be gone.
+    /// The same for the last time: nothing is recorded or read afterwards, as the driver may be
+    /// gone.
     pub fn read_last(&self, tell: Tell<'_>) {
         self.ended.store(true, Ordering::Release);
         let pause = Duration::from_millis(1);
@@ -234,13 +249,15 @@ impl GpuClock {
             waiting = others;
             let mut own: Vec<Begun> = own;
             if !own.is_empty() {
-                self.driver.within(gpu.context, || self.read_gpu(&mut own, &mut reading.bases, tell));
+                self.driver
+                    .within(gpu.context, || self.read_gpu(&mut own, &mut reading.bases, tell));
                 reading.waiting.append(&mut own);
             }
         }
     }
 
-    /// Read those of one GPU; what has not ended stays. A stream runs its launches in order, so it is asked until one has not ended.
+    /// Read those of one GPU; what has not ended stays. A stream runs its launches in order, so it
+    /// is asked until one has not ended.
     fn read_gpu(&self, waiting: &mut Vec<Begun>, bases: &mut Vec<Base>, tell: Tell<'_>) {
         let mut busy: Vec<u64> = vec![];
         for begun in std::mem::take(waiting) {
@@ -266,7 +283,8 @@ impl GpuClock {
 
     fn tell_time(&self, begun: Begun, bases: &mut Vec<Base>, tell: Tell<'_>) {
         let at = bases.iter().position(|base| base.gpu == begun.gpu);
-        let since = at.map_or(Ok(0.0), |at| self.driver.elapsed_ns(bases[at].pair.start, begun.pair.start));
+        let since =
+            at.map_or(Ok(0.0), |at| self.driver.elapsed_ns(bases[at].pair.start, begun.pair.start));
         let lasted = self.driver.elapsed_ns(begun.pair.start, begun.pair.end);
         let (since, lasted) = match (since, lasted) {
             (Ok(since), Ok(lasted)) => (since, lasted),
@@ -274,7 +292,12 @@ impl GpuClock {
         };
         let start = at.map_or_else(ns_now, |at| bases[at].ns + since);
         let (start_ns, end_ns) = (whole(start), whole(start + lasted));
-        tell(Ok(Span { timing: begun.timing, start: start_ns, end: end_ns, around_call: begun.around_call }));
+        tell(Ok(Span {
+            timing: begun.timing,
+            start: start_ns,
+            end: end_ns,
+            around_call: begun.around_call,
+        }));
         let base = Base { gpu: begun.gpu, pair: begun.pair, ns: start };
         match at {
             None => bases.push(base),

@@ -1,7 +1,8 @@
 //! Which launch of a communicator runs which of its tasks.
 //!
-//! NCCL reports a launch, then the tasks that it runs, often much later and from another thread if a CUDA graph was launched before. A launch
-//! names the group of its calls, a task its call's group and its plan. Each plan has one launch; plans of a group are launched in order.
+//! NCCL reports a launch, then the tasks that it runs, often much later and from another thread if
+//! a CUDA graph was launched before. A launch names the group of its calls, a task its call's group
+//! and its plan. Each plan has one launch; plans of a group are launched in order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -38,7 +39,13 @@ impl Launches {
     /// Of a communicator whose calls of the functions with these codes have no launch.
     pub fn new(comm: u32, gpu: Option<usize>, silent: &[u8]) -> Self {
         let kept = Mutex::new(VecDeque::with_capacity(KEPT));
-        let made = Self { comm, gpu, kept, silent: [const { AtomicU8::new(0) }; FUNCTIONS], deferred: AtomicBool::new(false) };
+        let made = Self {
+            comm,
+            gpu,
+            kept,
+            silent: [const { AtomicU8::new(0) }; FUNCTIONS],
+            deferred: AtomicBool::new(false),
+        };
         silent.iter().for_each(|function| made.set_silent(*function, true));
         made
     }
@@ -69,19 +76,23 @@ impl Launches {
         &self.silent[usize::from(function).min(FUNCTIONS - 1)]
     }
 
-    /// Whether a call of the function with this code may have no launch that NCCL reports, as a recent one.
+    /// Whether a call of the function with this code may have no launch that NCCL reports, as a
+    /// recent one.
     pub fn is_silent(&self, function: u8) -> bool {
         self.expected(function).load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the last call of this function had none. NCCL chooses for each call: one over registered memory has none, others do.
+    /// Whether the last call of this function had none. NCCL chooses for each call: one over
+    /// registered memory has none, others do.
     pub fn set_silent(&self, function: u8, silent: bool) {
         let expected = self.expected(function);
-        let left = if silent { EXPECTED } else { expected.load(Ordering::Relaxed).saturating_sub(1) };
+        let left =
+            if silent { EXPECTED } else { expected.load(Ordering::Relaxed).saturating_sub(1) };
         expected.store(left, Ordering::Relaxed);
     }
 
-    /// NCCL launches after the calls have returned, so events around a call tell nothing. True if that was not known.
+    /// NCCL launches after the calls have returned, so events around a call tell nothing. True if
+    /// that was not known.
     pub fn set_deferred(&self) -> bool {
         !self.deferred.swap(true, Ordering::Relaxed)
     }
@@ -103,7 +114,10 @@ mod tests {
             launches.launched(group, timing);
         }
         let asked = [(2, 5), (2, 5), (1, 4), (2, 6), (2, 5), (3, 7)];
-        assert_eq!(asked.map(|(group, plan)| launches.timing(group, plan)), [12, 12, 11, 13, 12, 0]);
+        assert_eq!(
+            asked.map(|(group, plan)| launches.timing(group, plan)),
+            [12, 12, 11, 13, 12, 0]
+        );
         assert_eq!(launches.timing(2, 8), 0, "more plans than launches");
     }
 

@@ -1,7 +1,9 @@
-//! What NCCL's profiler interface tells of an application, recorded with little cost. Knows nothing of NCCL's structures.
+//! What NCCL's profiler interface tells of an application, recorded with little cost. Knows nothing
+//! of NCCL's structures.
 //!
-//! Each process writes one file: a header, a ring of records, and the records that have left the ring. Header and ring are a shared mapping,
-//! so after `kill -9` the file still holds every complete record. busbw reads it (src/busbw/measure/profiler_file.py).
+//! Each process writes one file: a header, a ring of records, and the records that have left the
+//! ring. Header and ring are a shared mapping, so after `kill -9` the file still holds every
+//! complete record. busbw reads it (src/busbw/measure/profiler_file.py).
 
 mod cuda;
 mod file;

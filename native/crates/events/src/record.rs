@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A communicator begins. `count` is its number of ranks, `a` its number of hosts, `id` NCCL's id, `b` the bytes of its name.
+    /// A communicator begins. `count` is its number of ranks, `a` its number of hosts, `id` NCCL's
+    /// id, `b` the bytes of its name.
     Comm = 1,
     /// Forty bytes of that name, in `time` to `b`.
     Text = 2,
@@ -12,17 +13,20 @@ pub enum Kind {
     CollCall = 3,
     /// A call of send or receive, likewise.
     P2pCall = 4,
-    /// NCCL has enqueued a collective. `id` is that of its call or 0, `a` NCCL's sequence number, `b` that of its timing.
+    /// NCCL has enqueued a collective. `id` is that of its call or 0, `a` NCCL's sequence number,
+    /// `b` that of its timing.
     Coll = 5,
     /// NCCL has enqueued a send or receive; `peer` is the other rank.
     P2p = 6,
-    /// The GPU has finished. `id` is that of the timing, `a` and `b` are start and end in ns. Flags say by which clock.
+    /// The GPU has finished. `id` is that of the timing, `a` and `b` are start and end in ns. Flags
+    /// say by which clock.
     Timed = 7,
     /// A communicator ends.
     CommEnd = 8,
     /// A call without a task is timed. `id` is that of the call, `b` that of its timing.
     CallTiming = 9,
-    /// A communicator launches after its calls have returned: times around its calls are not theirs.
+    /// A communicator launches after its calls have returned: times around its calls are not
+    /// theirs.
     Deferred = 10,
 }
 
@@ -36,7 +40,8 @@ pub mod flag {
     pub const SYMMETRIC: u8 = 4;
     /// A task: copy engines run it.
     pub const COPY_ENGINE: u8 = 8;
-    /// A time by CUDA events around the launch. Without this flag and the next one it is the kernel's own, by the GPU's clock.
+    /// A time by CUDA events around the launch. Without this flag and the next one it is the
+    /// kernel's own, by the GPU's clock.
     pub const EVENTS: u8 = 1;
     /// A time by CUDA events around the call.
     pub const AROUND_CALL: u8 = 2;
@@ -86,10 +91,27 @@ impl Record {
     /// The seven words after the ticket.
     pub const fn words(&self) -> [u64; 7] {
         let call = &self.call;
-        let bytes = [self.kind as u8, call.function, call.dtype, call.algorithm, call.protocol, call.channels, call.flags, 0];
+        let bytes = [
+            self.kind as u8,
+            call.function,
+            call.dtype,
+            call.algorithm,
+            call.protocol,
+            call.channels,
+            call.flags,
+            0,
+        ];
         let [a, b, c, d] = self.comm.to_le_bytes();
         let [e, f, g, h] = call.peer.to_le_bytes();
-        [u64::from_le_bytes(bytes), u64::from_le_bytes([a, b, c, d, e, f, g, h]), self.time, call.count, self.id, self.a, self.b]
+        [
+            u64::from_le_bytes(bytes),
+            u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            self.time,
+            call.count,
+            self.id,
+            self.a,
+            self.b,
+        ]
     }
 }
 
@@ -97,7 +119,11 @@ impl Record {
 const UNKNOWN: u8 = 255;
 
 fn position(names: &[&[u8]], name: &[u8]) -> u8 {
-    names.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok()).unwrap_or(UNKNOWN)
+    names
+        .iter()
+        .position(|known| *known == name)
+        .and_then(|at| u8::try_from(at).ok())
+        .unwrap_or(UNKNOWN)
 }
 
 /// The code of a function, from NCCL's name in profiler events.
@@ -140,7 +166,10 @@ pub fn dtype(name: &[u8]) -> u8 {
 
 /// The code of an algorithm.
 pub fn algorithm(name: &[u8]) -> u8 {
-    position(&[b"TREE", b"RING", b"COLLNET_DIRECT", b"COLLNET_CHAIN", b"NVLS", b"NVLS_TREE", b"PAT"], name)
+    position(
+        &[b"TREE", b"RING", b"COLLNET_DIRECT", b"COLLNET_CHAIN", b"NVLS", b"NVLS_TREE", b"PAT"],
+        name,
+    )
 }
 
 /// The code of a protocol.

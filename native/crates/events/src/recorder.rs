@@ -60,8 +60,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Create the first of these files that does not exist, and the thread that empties the ring. `text` describes the process. Without a
-    /// `gpu_clock` times are those that NCCL reports of its kernels. Returns the file's path too.
+    /// Create the first of these files that does not exist, and the thread that empties the ring.
+    /// `text` describes the process. Without a `gpu_clock` times are those that NCCL reports of its
+    /// kernels. Returns the file's path too.
     ///
     /// # Errors
     /// As `CaptureFile::create`, or the thread cannot be started.
@@ -74,10 +75,20 @@ impl Recorder {
         let (path, file) = CaptureFile::create(paths, SLOTS, text)?;
         let zero = || AtomicU64::new(0);
         let (comms, timings) = (AtomicU32::new(0), Timings::new());
-        let recorder = Arc::new(Self { file, mode, timings, gpu_clock, comms, calls: zero(), numbers: zero(), groups: zero() });
+        let recorder = Arc::new(Self {
+            file,
+            mode,
+            timings,
+            gpu_clock,
+            comms,
+            calls: zero(),
+            numbers: zero(),
+            groups: zero(),
+        });
         let weak = Arc::downgrade(&recorder);
         let undo = block_signals();
-        let started = thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak));
+        let started =
+            thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak));
         // SAFETY: the mask is what the same call has written.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const undo, std::ptr::null_mut()) };
         started.map(|_| (path, recorder))
@@ -107,14 +118,24 @@ impl Recorder {
         for piece in name.as_bytes().chunks(TEXT_BYTES) {
             let mut bytes = [0; TEXT_BYTES];
             bytes[..piece.len()].copy_from_slice(piece);
-            let word = |at: usize| u64::from_le_bytes(*bytes[8 * at..].first_chunk().unwrap_or(&[0; 8]));
+            let word =
+                |at: usize| u64::from_le_bytes(*bytes[8 * at..].first_chunk().unwrap_or(&[0; 8]));
             let call = Call { count: word(1), ..Call::default() };
-            self.push(&Record { kind: Kind::Text, call, comm, time: word(0), id: word(2), a: word(3), b: word(4) });
+            self.push(&Record {
+                kind: Kind::Text,
+                call,
+                comm,
+                time: word(0),
+                id: word(2),
+                a: word(3),
+                b: word(4),
+            });
         }
         comm
     }
 
-    /// A communicator ends. The process may end next, so a ring that only this process has is written.
+    /// A communicator ends. The process may end next, so a ring that only this process has is
+    /// written.
     pub fn comm_end(&self, comm: u32) {
         self.read_times();
         self.put(Kind::CommEnd, Call::default(), comm, 0, 0, 0);
@@ -128,7 +149,8 @@ impl Recorder {
         self.groups.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The application has called NCCL; returns the number of the call. `kind` is `CollCall` or `P2pCall`.
+    /// The application has called NCCL; returns the number of the call. `kind` is `CollCall` or
+    /// `P2pCall`.
     pub fn api(&self, kind: Kind, comm: u32, call: Call, stream: u64, group: u64) -> u64 {
         let id = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         self.put(kind, call, comm, id, stream, group);
@@ -140,9 +162,11 @@ impl Recorder {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// NCCL has enqueued it; returns the number of its timing, 0 without. Its launch's time is preferred to that of its kernel.
+    /// NCCL has enqueued it; returns the number of its timing, 0 without. Its launch's time is
+    /// preferred to that of its kernel.
     pub fn task(&self, comm: u32, task: &Task) -> u64 {
-        let kernel = task.launch == 0 && task.kernels && self.mode == Mode::Timed && task.call.channels > 0;
+        let kernel =
+            task.launch == 0 && task.kernels && self.mode == Mode::Timed && task.call.channels > 0;
         let id = if kernel { self.number() } else { task.launch };
         if kernel && self.timings.begin(id, task.call.channels) {
             self.file.ring().word(header::UNTIMED).fetch_add(1, Ordering::Relaxed);
@@ -194,7 +218,14 @@ impl Recorder {
         match time {
             Ok(span) => {
                 let flags = if span.around_call { flag::AROUND_CALL } else { flag::EVENTS };
-                self.put(Kind::Timed, Call { flags, ..Call::default() }, 0, span.timing, span.start, span.end);
+                self.put(
+                    Kind::Timed,
+                    Call { flags, ..Call::default() },
+                    0,
+                    span.timing,
+                    span.start,
+                    span.end,
+                );
             }
             Err(reason) => self.untimed(reason),
         }
@@ -221,7 +252,8 @@ impl Recorder {
     }
 }
 
-/// Block all signals of this thread, so that a new one takes none of the application's; returns the mask until now.
+/// Block all signals of this thread, so that a new one takes none of the application's; returns the
+/// mask until now.
 fn block_signals() -> libc::sigset_t {
     // SAFETY: both sets are plain data, which these calls write.
     unsafe {

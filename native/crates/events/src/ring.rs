@@ -1,7 +1,8 @@
-//! A bounded queue of records in a mapping: many threads put records in without a lock, one takes them out.
+//! A bounded queue of records in a mapping: many threads put records in without a lock, one takes
+//! them out.
 //!
-//! A record's ticket is its number from 1 on, and is written last. So a reader of the file knows which slots are complete, and can leave out
-//! records that it has already seen outside the ring.
+//! A record's ticket is its number from 1 on, and is written last. So a reader of the file knows
+//! which slots are complete, and can leave out records that it has already seen outside the ring.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
@@ -86,14 +87,20 @@ impl<'a> Ring<'a> {
             // Acquire: what the reader took out of the slot happened before it is written again.
             let used = number.wrapping_sub(self.word(header::TAIL).load(Ordering::Acquire));
             if used > capacity {
-                number = head.load(Ordering::Relaxed); // it was read too long ago: records put in since then have left the ring
+                // it was read too long ago: records put in since then have left the ring
+                number = head.load(Ordering::Relaxed);
                 continue;
             }
             if used == capacity {
                 self.word(header::DROPPED).fetch_add(1, Ordering::Relaxed);
                 return false;
             }
-            match head.compare_exchange_weak(number, number + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            match head.compare_exchange_weak(
+                number,
+                number + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(seen) => number = seen,
             }
@@ -106,7 +113,8 @@ impl<'a> Ring<'a> {
         true
     }
 
-    /// Copy complete records to `out`, at most `most`; returns how many. They leave the ring with `release`.
+    /// Copy complete records to `out`, at most `most`; returns how many. They leave the ring with
+    /// `release`.
     pub fn peek(&self, most: usize, out: &mut Vec<u8>) -> usize {
         let tail = self.word(header::TAIL).load(Ordering::Relaxed);
         for taken in 0..most {
@@ -134,13 +142,15 @@ mod tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Two threads put in one record each, and a third takes out what it finds: in every interleaving each record is whole, in the order of
-    /// tickets, and taken or counted as dropped.
+    /// Two threads put in one record each, and a third takes out what it finds: in every
+    /// interleaving each record is whole, in the order of tickets, and taken or counted as dropped.
     fn every_record_is_whole_or_dropped(capacity: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2); // more are too many to explore
         model.check(move || {
-            let words: Arc<Vec<AtomicU64>> = Arc::new((0..HEADER_WORDS + capacity * RECORD_WORDS).map(|_| AtomicU64::new(0)).collect());
+            let words: Arc<Vec<AtomicU64>> = Arc::new(
+                (0..HEADER_WORDS + capacity * RECORD_WORDS).map(|_| AtomicU64::new(0)).collect(),
+            );
             let writers: Vec<_> = (1..=2)
                 .map(|value| {
                     let words = words.clone();
@@ -150,13 +160,20 @@ mod tests {
             let (ring, mut taken) = (Ring::new(&words), Vec::new());
             let found = ring.peek(2, &mut taken);
             ring.release(found);
-            let kept = writers.into_iter().filter_map(|one| one.join().unwrap().then_some(())).count();
+            let kept =
+                writers.into_iter().filter_map(|one| one.join().unwrap().then_some(())).count();
             let found = ring.peek(2, &mut taken);
             ring.release(found);
-            let records: Vec<u64> = taken.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+            let records: Vec<u64> = taken
+                .chunks_exact(8)
+                .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+                .collect();
             for (number, record) in records.chunks_exact(RECORD_WORDS).enumerate() {
                 assert_eq!(record[0], number as u64 + 1);
-                assert!(record[1..].iter().all(|word| *word == record[1] && *word > 0), "{record:?}");
+                assert!(
+                    record[1..].iter().all(|word| *word == record[1] && *word > 0),
+                    "{record:?}"
+                );
             }
             assert_eq!(records.len() / RECORD_WORDS, kept);
             assert_eq!(kept as u64 + ring.word(header::DROPPED).load(Ordering::Relaxed), 2);

@@ -1,4 +1,5 @@
-//! Durations on the GPU: NCCL reports start and end of every channel, in any order, on threads of its own.
+//! Durations on the GPU: NCCL reports start and end of every channel, in any order, on threads of
+//! its own.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,7 +21,8 @@ impl Slot {
     const EMPTY: Self = Self { id: 0, started: 0, ended: 0, channels: 0, start: u64::MAX, end: 0 };
 }
 
-/// All timings under way. Ids count from 1 and are never used twice, so a late event of a forgotten timing finds nothing.
+/// All timings under way. Ids count from 1 and are never used twice, so a late event of a forgotten
+/// timing finds nothing.
 #[derive(Debug)]
 pub struct Timings {
     slots: Vec<Mutex<Slot>>,

@@ -1,4 +1,5 @@
-//! The clock of launches over hours of a GPU's time, with a driver whose events have known times. tests/native/test_launches.py has the rest.
+//! The clock of launches over hours of a GPU's time, with a driver whose events have known times.
+//! tests/native/test_launches.py has the rest.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
@@ -75,7 +76,17 @@ unsafe extern "C" fn exchange_mode(_mode: *mut c_int) -> c_int {
     SUCCESS
 }
 
-const DRIVER: Driver = Driver { current, id: Some(id), enter, create, record, query, elapsed, capturing, exchange_mode };
+const DRIVER: Driver = Driver {
+    current,
+    id: Some(id),
+    enter,
+    create,
+    record,
+    query,
+    elapsed,
+    capturing,
+    exchange_mode,
+};
 
 fn pass(ns: f64) {
     GPU.lock().unwrap().now += ns;
@@ -99,7 +110,8 @@ fn times_stay_exact_over_hours_and_no_event_is_lost() {
     assert_eq!(GPU.lock().unwrap().created, 2 * PAIRS);
     let mut before = launch(&clock, 1, 5_000.0);
     for timing in 2..=3 * PAIRS as u64 {
-        let idle = if timing == 9 { 3.6e12 } else { 2.5e6 }; // an hour, then 2.5 ms: the base changes every 400 launches
+        // an hour, then 2.5 ms: the base changes every 400 launches
+        let idle = if timing == 9 { 3.6e12 } else { 2.5e6 };
         pass(idle);
         let span = launch(&clock, timing, 20_000.0);
         assert_eq!((span.timing, span.end - span.start), (timing, 20_000));
@@ -112,5 +124,9 @@ fn times_stay_exact_over_hours_and_no_event_is_lost() {
     let mut last = vec![];
     clock.read_last(&mut |time| last.push(time));
     assert_eq!(last, []);
-    assert_eq!(clock.begin(0, STREAM, 1, false).unwrap_err(), Untimed::Ended, "the driver may be gone");
+    assert_eq!(
+        clock.begin(0, STREAM, 1, false).unwrap_err(),
+        Untimed::Ended,
+        "the driver may be gone"
+    );
 }

@@ -22,11 +22,22 @@ impl Drop for Folder {
 }
 
 fn words(path: &PathBuf) -> Vec<u64> {
-    fs::read(path).unwrap().chunks_exact(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect()
+    fs::read(path)
+        .unwrap()
+        .chunks_exact(8)
+        .map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap()))
+        .collect()
 }
 
 fn task(channels: u8) -> Task {
-    Task { kind: Kind::Coll, call: Call { channels, ..Call::default() }, api: 0, sequence: 7, launch: 0, kernels: true }
+    Task {
+        kind: Kind::Coll,
+        call: Call { channels, ..Call::default() },
+        api: 0,
+        sequence: 7,
+        launch: 0,
+        kernels: true,
+    }
 }
 
 /// The words once all records have left the ring.
@@ -64,7 +75,8 @@ fn a_timing_spans_its_channels_whatever_their_order() {
     recorder.channel_ended(one, 200);
     recorder.channel_ended(one, 999);
     recorder.comm_end(comm);
-    let timed: Vec<_> = appended(&path).into_iter().filter(|record| record[0] == Kind::Timed as u64).collect();
+    let timed: Vec<_> =
+        appended(&path).into_iter().filter(|record| record[0] == Kind::Timed as u64).collect();
     assert_eq!(timed, [[Kind::Timed as u64, two, 300, 400], [Kind::Timed as u64, one, 90, 210]]);
 }
 

@@ -34,8 +34,14 @@ fn a_full_ring_drops_and_counts() {
     bytes.clear();
     assert_eq!(ring.peek(SLOTS + 1, &mut bytes), SLOTS - 9);
     let seen = records(&bytes);
-    assert_eq!(seen.iter().map(|record| record[0]).collect::<Vec<_>>(), (11..=65).collect::<Vec<_>>());
-    assert_eq!(seen.iter().map(|record| record[7]).collect::<Vec<_>>(), (10..=64).collect::<Vec<_>>());
+    assert_eq!(
+        seen.iter().map(|record| record[0]).collect::<Vec<_>>(),
+        (11..=65).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        seen.iter().map(|record| record[7]).collect::<Vec<_>>(),
+        (10..=64).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -62,10 +68,17 @@ fn threads_lose_nothing_and_keep_their_order() {
             seen.extend(records(&bytes));
         }
     });
-    assert_eq!(seen.iter().map(|record| record[0]).collect::<Vec<_>>(), (1..=THREADS * EACH).collect::<Vec<_>>());
+    assert_eq!(
+        seen.iter().map(|record| record[0]).collect::<Vec<_>>(),
+        (1..=THREADS * EACH).collect::<Vec<_>>()
+    );
     for thread in 0..THREADS {
-        let values: Vec<u64> = seen.iter().filter(|record| record[1] == thread).map(|record| record[2]).collect();
+        let values: Vec<u64> =
+            seen.iter().filter(|record| record[1] == thread).map(|record| record[2]).collect();
         assert_eq!(values, (0..EACH).collect::<Vec<_>>());
     }
-    assert!(seen.iter().all(|record| record[1] == record[6] && record[2] == record[7]), "a record is of one thread");
+    assert!(
+        seen.iter().all(|record| record[1] == record[6] && record[2] == record[7]),
+        "a record is of one thread"
+    );
 }

@@ -49,36 +49,49 @@ pub struct Job {
     base: u32,
 }
 
-// SAFETY: the caller of `new` keeps all memory behind these pointers, and uses the counters only atomically, until `done` is complete.
+// SAFETY: the caller of `new` keeps all memory behind these pointers, and uses the counters only
+// atomically, until `done` is complete.
 unsafe impl Send for Job {}
 
 impl Job {
     /// `parts` has one entry for each peer, divided into `chunks` of `chunk` bytes.
     ///
     /// # Safety
-    /// All memory behind `parts` and `numbers` stays valid, and is not used otherwise, until `done` has reached `base` + `chunks`. Received
-    /// data may be written as soon as the jobs before this one have finished.
-    pub unsafe fn new(parts: &[Part], chunk: usize, chunks: u32, numbers: Numbers, base: u32) -> Self {
+    /// All memory behind `parts` and `numbers` stays valid, and is not used otherwise, until `done`
+    /// has reached `base` + `chunks`. Received data may be written as soon as the jobs before this
+    /// one have finished.
+    pub unsafe fn new(
+        parts: &[Part],
+        chunk: usize,
+        chunks: u32,
+        numbers: Numbers,
+        base: u32,
+    ) -> Self {
         Self { parts: parts.to_vec(), chunk, chunks, numbers, base }
     }
 
     /// Mark the exchange as failed and release waiting threads.
     pub fn fail(&self) {
-        // SAFETY: the caller of `new` keeps the counters until `done` is complete, which the line after this store makes it.
+        // SAFETY: the caller of `new` keeps the counters until `done` is complete, which the line
+        // after this store makes it.
         unsafe { self.numbers.failed.as_ref() }.store(1, Ordering::Release);
         self.publish(self.chunks);
     }
 
     fn publish(&self, ended: u32) {
-        // SAFETY: the caller of `new` keeps the counters until this store completes `done`; nothing touches the job's memory after it.
-        unsafe { self.numbers.done.as_ref() }.store(self.base.wrapping_add(ended), Ordering::Release);
+        // SAFETY: the caller of `new` keeps the counters until this store completes `done`; nothing
+        // touches the job's memory after it.
+        unsafe { self.numbers.done.as_ref() }
+            .store(self.base.wrapping_add(ended), Ordering::Release);
     }
 
     /// How many chunks may be sent.
     fn have(&self) -> u32 {
-        // SAFETY: the caller of `new` keeps the counters until `done` is complete, and it is not while the job runs.
+        // SAFETY: the caller of `new` keeps the counters until `done` is complete, and it is not
+        // while the job runs.
         let ready = unsafe { self.numbers.ready.as_ref() }.load(Ordering::Acquire);
-        u32::try_from(passed(ready, self.base)).map_or(0, |have| have.min(self.chunks)) // negative before the job may start
+        // negative before the job may start
+        u32::try_from(passed(ready, self.base)).map_or(0, |have| have.min(self.chunks))
     }
 }
 
@@ -104,8 +117,8 @@ struct Transfers {
 }
 
 impl Transfers {
-    /// Post as many chunks as allowed and collect finished ones. `sized` gives the expected size of a chunk. Returns whether anything
-    /// happened.
+    /// Post as many chunks as allowed and collect finished ones. `sized` gives the expected size of
+    /// a chunk. Returns whether anything happened.
     fn advance(
         &mut self,
         most: u32,
@@ -120,13 +133,17 @@ impl Transfers {
         }
         while let Some(&first) = self.under_way.front() {
             let mut sizes = [0];
-            // SAFETY: the peer's connection outlives this call, and the request leaves `under_way` once it has tested done.
+            // SAFETY: the peer's connection outlives this call, and the request leaves `under_way`
+            // once it has tested done.
             if !unsafe { Request::test(first, &mut sizes) }? {
                 break;
             }
             let wanted = sized(self.ended);
             if sizes[0] != wanted {
-                let message = format!("chunk {} of an exchange has {} bytes on one rank and {wanted} on another", self.ended, sizes[0]);
+                let message = format!(
+                    "chunk {} of an exchange has {} bytes on one rank and {wanted} on another",
+                    self.ended, sizes[0]
+                );
                 return Err(Error::new(Kind::Usage, message));
             }
             self.under_way.pop_front();
@@ -139,8 +156,14 @@ impl Transfers {
 /// Run a job to its end.
 ///
 /// # Errors
-/// A peer is gone, nothing happened for `patience` after the first chunk was ready, or `stopped` returned true.
-pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Error> {
+/// A peer is gone, nothing happened for `patience` after the first chunk was ready, or `stopped`
+/// returned true.
+pub fn carry(
+    job: &Job,
+    peers: &[Peer],
+    patience: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(), Error> {
     let mut ways: Vec<(Transfers, Transfers)> = peers.iter().map(|_| Default::default()).collect();
     let (mut last, mut idle_polls, mut reported) = (Instant::now(), 0, 0);
     while reported < job.chunks {
@@ -150,16 +173,22 @@ pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -
             let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
             progress |= within.advance(job.chunks, sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
-                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and `cut` stays within its length.
+                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
+                // `cut` stays within its length.
                 unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
             })?;
             progress |= out.advance(have, sized(part.send_len), |number| {
                 let (at, size) = cut(part.send_len, job.chunk, number);
-                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and `cut` stays within its length.
+                // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
+                // `cut` stays within its length.
                 unsafe { peer.sender.isend(part.send.add(at), size, 0) }
             })?;
         }
-        let ended = ways.iter().map(|(out, within)| out.ended.min(within.ended)).min().unwrap_or(job.chunks);
+        let ended = ways
+            .iter()
+            .map(|(out, within)| out.ended.min(within.ended))
+            .min()
+            .unwrap_or(job.chunks);
         if ended > reported {
             reported = ended;
             job.publish(reported);
@@ -174,8 +203,11 @@ pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -
                 return Err(Error::new(Kind::Usage, "closed during an exchange"));
             }
             if last.elapsed() > patience {
-                let message =
-                    format!("{reported} of {} chunks of an exchange finished, then nothing for {} s", job.chunks, patience.as_secs_f64());
+                let message = format!(
+                    "{reported} of {} chunks of an exchange finished, then nothing for {} s",
+                    job.chunks,
+                    patience.as_secs_f64()
+                );
                 return Err(Error::new(Kind::Remote, message));
             }
         } else {

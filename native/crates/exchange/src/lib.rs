@@ -1,5 +1,5 @@
-//! Exchanges between the host memory of ranks, controlled by counters in memory. A GPU writes one counter and waits for another in its
-//! stream, so no kernel runs during the transfer.
+//! Exchanges between the host memory of ranks, controlled by counters in memory. A GPU writes one
+//! counter and waits for another in its stream, so no kernel runs during the transfer.
 
 mod carry;
 #[cfg(test)]
@@ -17,7 +17,8 @@ use busbw_transport::{ALL, Error, Handle, Kind, Listener, Receiver, Sender, Tran
 pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};
 
-/// Intervals of polling for peers that have not connected, and of checking whether an idle thread should end.
+/// Intervals of polling for peers that have not connected, and of checking whether an idle thread
+/// should end.
 const POLL: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(200);
 
@@ -61,19 +62,28 @@ impl Exchange {
         self.peers
     }
 
-    /// Connect to all peers within a time limit. `handles` are those that the peers, in the order of `open`, made for this rank. `patience`
-    /// limits every later wait without progress.
+    /// Connect to all peers within a time limit. `handles` are those that the peers, in the order
+    /// of `open`, made for this rank. `patience` limits every later wait without progress.
     ///
     /// # Errors
     /// A peer refuses, or has not connected in time.
-    pub fn join(&mut self, handles: &[Handle], within: Duration, patience: Duration) -> Result<(), Error> {
+    pub fn join(
+        &mut self,
+        handles: &[Handle],
+        within: Duration,
+        patience: Duration,
+    ) -> Result<(), Error> {
         let end = Instant::now() + within;
         let mut out: Vec<Option<Box<Sender>>> = handles.iter().map(|_| None).collect();
         let mut back: Vec<Option<Box<Receiver>>> = handles.iter().map(|_| None).collect();
         while out.iter().any(Option::is_none) || back.iter().any(Option::is_none) {
             if Instant::now() > end {
                 let absent = back.iter().filter(|one| one.is_none()).count();
-                let message = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs_f64());
+                let message = format!(
+                    "{absent} of {} ranks have not connected within {} s",
+                    handles.len(),
+                    within.as_secs_f64()
+                );
                 return Err(Error::new(Kind::Remote, message));
             }
             for (number, handle) in handles.iter().enumerate() {
@@ -87,10 +97,18 @@ impl Exchange {
             thread::sleep(POLL);
         }
         self.listeners.clear();
-        let peers = out.into_iter().flatten().zip(back.into_iter().flatten()).map(|(sender, receiver)| Peer { sender, receiver });
+        let peers = out
+            .into_iter()
+            .flatten()
+            .zip(back.into_iter().flatten())
+            .map(|(sender, receiver)| Peer { sender, receiver });
         let (peers, shared) = (peers.collect(), self.shared.clone());
-        let begun = thread::Builder::new().name("busbw-exchange".to_owned()).spawn(move || serve(&shared, peers, patience));
-        self.thread = Some(begun.map_err(|error| Error::new(Kind::System, format!("a thread for exchanges: {error}")))?);
+        let begun = thread::Builder::new()
+            .name("busbw-exchange".to_owned())
+            .spawn(move || serve(&shared, peers, patience));
+        self.thread = Some(begun.map_err(|error| {
+            Error::new(Kind::System, format!("a thread for exchanges: {error}"))
+        })?);
         Ok(())
     }
 
@@ -112,7 +130,12 @@ impl Exchange {
     pub fn wait(&self, done: &AtomicU32, until: u32) -> Result<(), String> {
         let mut jobs = lock(&self.shared.jobs);
         while passed(until, done.load(Ordering::Acquire)) > 0 {
-            jobs = self.shared.ended.wait_timeout(jobs, IDLE).unwrap_or_else(PoisonError::into_inner).0;
+            jobs = self
+                .shared
+                .ended
+                .wait_timeout(jobs, IDLE)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         drop(jobs);
         self.error().map_or(Ok(()), Err)
@@ -163,7 +186,9 @@ impl Shared {
 fn serve(shared: &Shared, peers: Vec<Peer>, patience: Duration) {
     carry::sleep_exactly();
     while let Some(job) = shared.next() {
-        let carried = catch_unwind(AssertUnwindSafe(|| carry(&job, &peers, patience, &|| shared.is_closed())));
+        let carried = catch_unwind(AssertUnwindSafe(|| {
+            carry(&job, &peers, patience, &|| shared.is_closed())
+        }));
         let error = match carried {
             Ok(Ok(())) => {
                 shared.notify();

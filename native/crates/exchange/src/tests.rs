@@ -29,10 +29,20 @@ impl Rank {
     fn post(&mut self, length: usize) -> u32 {
         let chunks = u32::try_from(length.div_ceil(CHUNK)).unwrap();
         let parts: Vec<_> = (self.sent.iter().zip(&mut self.came))
-            .map(|(sent, came)| Part { send: sent.as_ptr(), send_len: length, recv: came.as_mut_ptr(), recv_len: length })
+            .map(|(sent, came)| Part {
+                send: sent.as_ptr(),
+                send_len: length,
+                recv: came.as_mut_ptr(),
+                recv_len: length,
+            })
             .collect();
-        let numbers = Numbers { ready: NonNull::from(&self.ready), done: NonNull::from(&self.done), failed: NonNull::from(&self.failed) };
-        // SAFETY: `Rank` owns the buffers and counters, and each test waits for its jobs or drops the exchange before the rank.
+        let numbers = Numbers {
+            ready: NonNull::from(&self.ready),
+            done: NonNull::from(&self.done),
+            failed: NonNull::from(&self.failed),
+        };
+        // SAFETY: `Rank` owns the buffers and counters, and each test waits for its jobs or drops
+        // the exchange before the rank.
         self.exchange.post(unsafe { Job::new(&parts, CHUNK, chunks, numbers, self.base) });
         chunks
     }
@@ -53,18 +63,31 @@ fn byte(from: usize, to: usize, at: usize) -> u8 {
 
 /// This many ranks, connected to each other.
 fn ranks(count: usize, length: usize) -> Vec<Rank> {
-    let config = || Config { ifname: "=lo".to_owned(), speed_mbps: 1000, threads: 1, ..Config::default() };
-    let opened = (0..count).map(|_| Exchange::open(Transport::with(config(), Arc::new(|_, _| ())).unwrap(), count - 1).unwrap());
+    let config =
+        || Config { ifname: "=lo".to_owned(), speed_mbps: 1000, threads: 1, ..Config::default() };
+    let opened = (0..count).map(|_| {
+        Exchange::open(Transport::with(config(), Arc::new(|_, _| ())).unwrap(), count - 1).unwrap()
+    });
     let (exchanges, handles): (Vec<_>, Vec<Vec<Handle>>) = opened.unzip();
     let joining = exchanges.into_iter().enumerate().map(|(own, mut exchange)| {
         let peers: Vec<usize> = (0..count).filter(|peer| *peer != own).collect();
-        let theirs: Vec<Handle> = peers.iter().map(|&peer| handles[peer][own - usize::from(own > peer)]).collect();
+        let theirs: Vec<Handle> =
+            peers.iter().map(|&peer| handles[peer][own - usize::from(own > peer)]).collect();
         thread::spawn(move || {
             exchange.join(&theirs, PATIENCE, PATIENCE).unwrap();
-            let sent = peers.iter().map(|&to| (0..length).map(|at| byte(own, to, at)).collect()).collect();
+            let sent =
+                peers.iter().map(|&to| (0..length).map(|at| byte(own, to, at)).collect()).collect();
             let came = peers.iter().map(|_| vec![0; length]).collect();
             let base = u32::MAX - 1;
-            Rank { exchange, sent, came, ready: AtomicU32::new(base), done: AtomicU32::new(base), failed: AtomicU32::new(0), base }
+            Rank {
+                exchange,
+                sent,
+                came,
+                ready: AtomicU32::new(base),
+                done: AtomicU32::new(base),
+                failed: AtomicU32::new(0),
+                base,
+            }
         })
     });
     let joining: Vec<_> = joining.collect();
@@ -77,10 +100,15 @@ fn each_has_what_the_others_sent() {
         let longest = 20 * CHUNK + 17;
         let mut all = ranks(count, longest);
         for length in [1, CHUNK, CHUNK + 1, longest] {
-            thread::scope(|scope| all.iter_mut().for_each(|rank| drop(scope.spawn(|| rank.exchange(length).unwrap()))));
+            thread::scope(|scope| {
+                all.iter_mut().for_each(|rank| drop(scope.spawn(|| rank.exchange(length).unwrap())))
+            });
             for (own, rank) in all.iter_mut().enumerate() {
                 for (number, from) in (0..count).filter(|from| *from != own).enumerate() {
-                    assert!((0..length).all(|at| rank.came[number][at] == byte(from, own, at)), "{from} to {own}, {length} bytes");
+                    assert!(
+                        (0..length).all(|at| rank.came[number][at] == byte(from, own, at)),
+                        "{from} to {own}, {length} bytes"
+                    );
                     rank.came[number].fill(0);
                 }
             }
@@ -97,15 +125,20 @@ fn chunks_are_sent_when_they_are_ready() {
     let begin = all[0].base;
     for ready in 1..=3u32 {
         thread::sleep(Duration::from_millis(30));
-        assert!(all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)));
+        assert!(
+            all.iter()
+                .all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1))
+        );
         all[0].ready.store(begin.wrapping_add(ready), Ordering::Release);
         thread::sleep(Duration::from_millis(30));
         assert!(
-            all.iter().all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)),
+            all.iter()
+                .all(|rank| rank.done.load(Ordering::Acquire) == begin.wrapping_add(ready - 1)),
             "the other rank's chunk is not ready"
         );
         all[1].ready.store(begin.wrapping_add(ready), Ordering::Release);
-        all.iter().for_each(|rank| rank.exchange.wait(&rank.done, begin.wrapping_add(ready)).unwrap());
+        all.iter()
+            .for_each(|rank| rank.exchange.wait(&rank.done, begin.wrapping_add(ready)).unwrap());
     }
 }
 
@@ -129,8 +162,11 @@ fn a_lost_rank_ends_all_waits_with_its_reason() {
 fn ranks_that_disagree_about_a_length_get_an_error() {
     let mut all = ranks(2, 2 * CHUNK);
     let outcomes: Vec<_> = thread::scope(|scope| {
-        let running: Vec<_> =
-            all.iter_mut().zip([CHUNK - 1, CHUNK]).map(|(rank, length)| scope.spawn(move || rank.exchange(length))).collect();
+        let running: Vec<_> = all
+            .iter_mut()
+            .zip([CHUNK - 1, CHUNK])
+            .map(|(rank, length)| scope.spawn(move || rank.exchange(length)))
+            .collect();
         running.into_iter().map(|one| one.join().unwrap()).collect()
     });
     assert!(outcomes.iter().any(Result::is_err), "{outcomes:?}");
@@ -147,6 +183,10 @@ fn closing_does_not_wait_for_others() {
     let begun = Instant::now();
     drop(one.exchange);
     assert!(begun.elapsed() < Duration::from_secs(5));
-    assert_eq!(one.done.load(Ordering::Acquire), one.base.wrapping_add(1), "the waiting rank continues");
+    assert_eq!(
+        one.done.load(Ordering::Acquire),
+        one.base.wrapping_add(1),
+        "the waiting rank continues"
+    );
     assert_eq!(one.failed.load(Ordering::Acquire), 1);
 }

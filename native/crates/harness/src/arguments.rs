@@ -13,7 +13,8 @@ impl Arguments {
         Self(std::env::args().skip(1).collect())
     }
 
-    /// Consume an option and its value; the default if the option is absent. Error: the value is missing or has the wrong type.
+    /// Consume an option and its value; the default if the option is absent. Error: the value is
+    /// missing or has the wrong type.
     pub fn value<T: FromStr>(&mut self, option: &str, default: T) -> Result<T, Failure> {
         let Some(at) = self.0.iter().position(|word| word == option) else { return Ok(default) };
         if at + 1 >= self.0.len() {
@@ -29,10 +30,15 @@ impl Arguments {
         found.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// The positional arguments that are left. Error: there are more or fewer, or an unknown option.
+    /// The positional arguments that are left. Error: there are more or fewer, or an unknown
+    /// option.
     pub fn rest<const N: usize>(self) -> Result<[String; N], Failure> {
         let arguments = self.0.join(" ");
-        self.0.try_into().ok().filter(|_| !arguments.contains("--")).ok_or_else(|| format!("unexpected arguments: '{arguments}'"))
+        self.0
+            .try_into()
+            .ok()
+            .filter(|_| !arguments.contains("--"))
+            .ok_or_else(|| format!("unexpected arguments: '{arguments}'"))
     }
 }
 
@@ -54,9 +60,18 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_errors() {
-        assert_eq!(arguments("run --streams").value("--streams", 1), Err("--streams needs a value".to_owned()));
-        assert_eq!(arguments("--streams many").value("--streams", 1), Err("--streams many: invalid value".to_owned()));
-        assert_eq!(arguments("run --what").rest::<2>(), Err("unexpected arguments: 'run --what'".to_owned()));
+        assert_eq!(
+            arguments("run --streams").value("--streams", 1),
+            Err("--streams needs a value".to_owned())
+        );
+        assert_eq!(
+            arguments("--streams many").value("--streams", 1),
+            Err("--streams many: invalid value".to_owned())
+        );
+        assert_eq!(
+            arguments("run --what").rest::<2>(),
+            Err("unexpected arguments: 'run --what'".to_owned())
+        );
         assert!(arguments("run").rest::<2>().is_err());
     }
 }

@@ -15,7 +15,10 @@ pub struct Control(BufReader<TcpStream>);
 impl Control {
     /// Use a connection that carries nothing else. Error: the system refuses its settings.
     pub fn over(stream: TcpStream) -> Result<Self, Failure> {
-        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(LIMIT))).map_err(failed("control line"))?;
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(LIMIT)))
+            .map_err(failed("control line"))?;
         Ok(Self(BufReader::new(stream)))
     }
 
@@ -34,17 +37,24 @@ impl Control {
         }
     }
 
-    /// Wait for a line with this many values. Error: as for `receive`, or the line holds something else.
+    /// Wait for a line with this many values. Error: as for `receive`, or the line holds something
+    /// else.
     pub fn values<T: FromStr, const N: usize>(&mut self) -> Result<[T; N], Failure> {
         let line = self.receive()?;
         let values: Option<Vec<T>> = line.split(' ').map(|word| word.parse().ok()).collect();
-        values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("unexpected line from the other process: {line}"))
+        values
+            .and_then(|values| values.try_into().ok())
+            .ok_or_else(|| format!("unexpected line from the other process: {line}"))
     }
 
     /// A barrier: returns in both processes when both have called it. Error: as for `receive`.
     pub fn meet(&mut self) -> Result<(), Failure> {
         self.send("here")?;
         let line = self.receive()?;
-        if line == "here" { Ok(()) } else { Err(format!("unexpected line from the other process: {line}")) }
+        if line == "here" {
+            Ok(())
+        } else {
+            Err(format!("unexpected line from the other process: {line}"))
+        }
     }
 }

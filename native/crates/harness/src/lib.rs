@@ -1,5 +1,5 @@
-//! Shared by the programs that measure the transport: arguments, a control connection between two processes, memory, and processor
-//! time.
+//! Shared by the programs that measure the transport: arguments, a control connection between two
+//! processes, memory, and processor time.
 
 mod arguments;
 mod control;

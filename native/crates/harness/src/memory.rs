@@ -9,8 +9,8 @@ use crate::Failure;
 
 const PAGE: usize = 4096;
 
-/// A buffer whose pages are all present. A large buffer of malloc starts 16 bytes after a page, and copies from sockets into it were half
-/// as fast as into a buffer aligned to cache lines.
+/// A buffer whose pages are all present. A large buffer of malloc starts 16 bytes after a page, and
+/// copies from sockets into it were half as fast as into a buffer aligned to cache lines.
 pub struct Memory {
     at: NonNull<u8>,
     layout: Layout,
@@ -22,8 +22,10 @@ unsafe impl Send for Memory {}
 impl Memory {
     /// At least one byte. Error: more than can be addressed.
     pub fn new(size: usize) -> Result<Self, Failure> {
-        let layout = Layout::from_size_align(size.max(1), PAGE).map_err(|_| format!("{size} bytes: too many"))?;
-        // SAFETY: the layout has at least one byte. `at` is checked for NULL, and all of the layout is written.
+        let layout = Layout::from_size_align(size.max(1), PAGE)
+            .map_err(|_| format!("{size} bytes: too many"))?;
+        // SAFETY: the layout has at least one byte. `at` is checked for NULL, and all of the layout
+        // is written.
         let at = unsafe {
             let at = NonNull::new(alloc(layout)).unwrap_or_else(|| handle_alloc_error(layout));
             at.write_bytes(0x5a, layout.size());
@@ -44,7 +46,8 @@ impl Deref for Memory {
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `new` allocated and initialized all of the layout, and `self` is borrowed mutably.
+        // SAFETY: `new` allocated and initialized all of the layout, and `self` is borrowed
+        // mutably.
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.layout.size()) }
     }
 }

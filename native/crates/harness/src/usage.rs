@@ -11,7 +11,8 @@ pub fn thread_cpu_s() -> f64 {
 }
 
 fn cpu_s(who: libc::c_int) -> f64 {
-    // SAFETY: rusage is plain data, valid when zero; getrusage fills it and cannot fail for these two arguments.
+    // SAFETY: rusage is plain data, valid when zero; getrusage fills it and cannot fail for these
+    // two arguments.
     let used = unsafe {
         let mut used: libc::rusage = std::mem::zeroed();
         libc::getrusage(who, &raw mut used);

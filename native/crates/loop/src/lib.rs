@@ -1,7 +1,9 @@
-//! The timed loop: calls of NCCL and of the CUDA driver, prepared beforehand and run without anything between them.
+//! The timed loop: calls of NCCL and of the CUDA driver, prepared beforehand and run without
+//! anything between them.
 //!
-//! A program is a list of steps. Each step is a C call with its arguments; the caller gives the address of the function, so this crate links
-//! with neither library. Steps up to the last `END` are iterations, which repeat; those behind it follow once, after the last iteration.
+//! A program is a list of steps. Each step is a C call with its arguments; the caller gives the
+//! address of the function, so this crate links with neither library. Steps up to the last `END`
+//! are iterations, which repeat; those behind it follow once, after the last iteration.
 
 mod clock;
 mod program;

@@ -41,7 +41,8 @@ type Failure = (c_int, u32);
 pub struct Limits {
     /// Iterations to run.
     pub iterations: u64,
-    /// Return after these seconds, so that the caller can handle signals; the next run goes on from there.
+    /// Return after these seconds, so that the caller can handle signals; the next run goes on from
+    /// there.
     pub run_s: f64,
     /// How long an `IDLE` step waits.
     pub idle_s: f64,
@@ -64,22 +65,37 @@ impl Program {
     /// Check and copy the steps.
     ///
     /// # Safety
-    /// The function of each step has the type of its kind, and may be called with the step's arguments as long as the program is run.
+    /// The function of each step has the type of its kind, and may be called with the step's
+    /// arguments as long as the program is run.
     pub unsafe fn new(steps: &[Step]) -> Result<Self, String> {
         let (mut calls, mut clocks) = (Vec::with_capacity(steps.len()), 0);
         for (number, step) in steps.iter().enumerate() {
             // SAFETY: the caller guarantees the type of the function.
-            let mut call = unsafe { Call::of(step) }.map_err(|reason| format!("step {number} of kind {}: {reason}", step.kind))?;
+            let mut call = unsafe { Call::of(step) }
+                .map_err(|reason| format!("step {number} of kind {}: {reason}", step.kind))?;
             if let Call::Clock(place) = &mut call {
                 *place = clocks;
                 clocks += 1;
             }
             calls.push((call, *step));
         }
-        let last = calls.iter().rposition(|(call, _)| matches!(call, Call::End)).ok_or("no step ends an iteration")?;
+        let last = calls
+            .iter()
+            .rposition(|(call, _)| matches!(call, Call::End))
+            .ok_or("no step ends an iteration")?;
         check_groups(&calls)?;
-        let group_end = calls.iter().find_map(|(call, _)| if let Call::GroupEnd(end) = call { Some(*end) } else { None });
-        Ok(Self { steps: calls, looped: last + 1, clocks, next: 0, operator: 0, group_end, depth: 0 })
+        let group_end = calls
+            .iter()
+            .find_map(|(call, _)| if let Call::GroupEnd(end) = call { Some(*end) } else { None });
+        Ok(Self {
+            steps: calls,
+            looped: last + 1,
+            clocks,
+            next: 0,
+            operator: 0,
+            group_end,
+            depth: 0,
+        })
     }
 
     /// The number of `CLOCK` steps.
@@ -87,8 +103,9 @@ impl Program {
         self.clocks
     }
 
-    /// Run iterations from where the last run ended, and after the last one the steps behind them. `done` counts the iterations while they
-    /// run. The n-th `CLOCK` step writes the time to place n of `times`, which has `clocks` places, each time that it runs.
+    /// Run iterations from where the last run ended, and after the last one the steps behind them.
+    /// `done` counts the iterations while they run. The n-th `CLOCK` step writes the time to place
+    /// n of `times`, which has `clocks` places, each time that it runs.
     ///
     /// After a failure open groups are ended, and the next run begins with the first step.
     ///
@@ -101,7 +118,8 @@ impl Program {
             (outcome.code, outcome.kind, outcome.idle) = (code, kind, 0);
             self.next = 0;
             for end in self.group_end.iter().cycle().take(self.depth as usize) {
-                // SAFETY: the caller guarantees it. The failure has its result already; an open group would keep even an abort waiting.
+                // SAFETY: the caller guarantees it. The failure has its result already; an open
+                // group would keep even an abort waiting.
                 unsafe { end() };
             }
             self.depth = 0;
@@ -111,7 +129,13 @@ impl Program {
 
     /// # Safety
     /// As for `run`.
-    unsafe fn run_to_end(&mut self, limits: Limits, done: &AtomicU64, times: &mut [f64], outcome: &mut Outcome) -> Result<(), Failure> {
+    unsafe fn run_to_end(
+        &mut self,
+        limits: Limits,
+        done: &AtomicU64,
+        times: &mut [f64],
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
         while outcome.iterations < limits.iterations {
             let (call, step) = self.steps[self.next];
             self.next += 1;
@@ -126,7 +150,10 @@ impl Program {
                 self.next = 0;
             }
             let look = outcome.iterations % ITERATIONS_PER_LOOK == 0;
-            if look && outcome.iterations < limits.iterations && now_s() - outcome.start_s > limits.run_s {
+            if look
+                && outcome.iterations < limits.iterations
+                && now_s() - outcome.start_s > limits.run_s
+            {
                 outcome.enqueued_s = now_s();
                 outcome.end_s = outcome.enqueued_s;
                 return Ok(());
@@ -144,10 +171,18 @@ impl Program {
 
     /// # Safety
     /// As for `run`.
-    unsafe fn perform(&mut self, call: Call, step: &Step, times: &mut [f64], limits: Limits, outcome: &mut Outcome) -> Result<(), Failure> {
+    unsafe fn perform(
+        &mut self,
+        call: Call,
+        step: &Step,
+        times: &mut [f64],
+        limits: Limits,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
         let Step { dtype, peer, source, target, count, handle, stream, .. } = *step;
         let operator = if step.operator == CREATED { self.operator } else { step.operator };
-        // SAFETY: the caller guarantees that each function may be called with the step's arguments; `self.operator` is valid for writing.
+        // SAFETY: the caller guarantees that each function may be called with the step's arguments;
+        // `self.operator` is valid for writing.
         let code = unsafe {
             match call {
                 Call::End => 0,
@@ -165,11 +200,19 @@ impl Program {
                     end()
                 }
                 Call::Plain(function) => function(source, target, count, dtype, handle, stream),
-                Call::Reducing(function) => function(source, target, count, dtype, operator, handle, stream),
-                Call::Rooted(function) => function(source, target, count, dtype, peer, handle, stream),
-                Call::ReducingToRoot(function) => function(source, target, count, dtype, operator, peer, handle, stream),
+                Call::Reducing(function) => {
+                    function(source, target, count, dtype, operator, handle, stream)
+                }
+                Call::Rooted(function) => {
+                    function(source, target, count, dtype, peer, handle, stream)
+                }
+                Call::ReducingToRoot(function) => {
+                    function(source, target, count, dtype, operator, peer, handle, stream)
+                }
                 Call::Peer(function) => function(target, count, dtype, peer, handle, stream),
-                Call::CreateOperator(function) => function(&mut self.operator, source, dtype, peer, handle),
+                Call::CreateOperator(function) => {
+                    function(&mut self.operator, source, dtype, peer, handle)
+                }
                 Call::DestroyOperator(function) => function(operator, handle),
                 Call::SetContext(function) => function(handle),
                 Call::Copy(function) => function(target, source, count, stream),
@@ -210,7 +253,9 @@ fn check_groups(steps: &[(Call, Step)]) -> Result<(), String> {
     for (number, (call, _)) in steps.iter().enumerate() {
         match call {
             Call::GroupStart(_) => open += 1,
-            Call::GroupEnd(_) if open == 0 => return Err(format!("step {number}: no group is open")),
+            Call::GroupEnd(_) if open == 0 => {
+                return Err(format!("step {number}: no group is open"));
+            }
             Call::GroupEnd(_) => open -= 1,
             Call::End if open > 0 => return Err(format!("step {number}: a group is still open")),
             _ => {}

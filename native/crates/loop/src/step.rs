@@ -1,4 +1,5 @@
-//! Steps as the caller writes them, and as they are run: with a function of the right type in place of an address.
+//! Steps as the caller writes them, and as they are run: with a function of the right type in place
+//! of an address.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -16,7 +17,8 @@ pub mod kind {
     pub const GROUP_START: u32 = 2;
     /// `ncclGroupEnd()`.
     pub const GROUP_END: u32 = 3;
-    /// `ncclAllGather(source, target, count, dtype, comm, stream)` and others with neither operator nor root.
+    /// `ncclAllGather(source, target, count, dtype, comm, stream)` and others with neither operator
+    /// nor root.
     pub const PLAIN: u32 = 4;
     /// `ncclAllReduce(source, target, count, dtype, operator, comm, stream)` and ncclReduceScatter.
     pub const REDUCING: u32 = 5;
@@ -26,7 +28,8 @@ pub mod kind {
     pub const REDUCING_TO_ROOT: u32 = 7;
     /// `ncclSend(target, count, dtype, peer, comm, stream)` and ncclRecv.
     pub const PEER: u32 = 8;
-    /// `ncclRedOpCreatePreMulSum(&operator, source, dtype, peer, comm)`, where `peer` is the residence of the scalar.
+    /// `ncclRedOpCreatePreMulSum(&operator, source, dtype, peer, comm)`, where `peer` is the
+    /// residence of the scalar.
     pub const CREATE_OPERATOR: u32 = 9;
     /// `ncclRedOpDestroy(operator, comm)`.
     pub const DESTROY_OPERATOR: u32 = 10;
@@ -71,8 +74,10 @@ type Handle = *mut c_void;
 
 pub type Group = unsafe extern "C" fn() -> c_int;
 pub type Plain = unsafe extern "C" fn(Source, Handle, usize, c_int, Handle, Handle) -> c_int;
-pub type OneNumber = unsafe extern "C" fn(Source, Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
-pub type TwoNumbers = unsafe extern "C" fn(Source, Handle, usize, c_int, c_int, c_int, Handle, Handle) -> c_int;
+pub type OneNumber =
+    unsafe extern "C" fn(Source, Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
+pub type TwoNumbers =
+    unsafe extern "C" fn(Source, Handle, usize, c_int, c_int, c_int, Handle, Handle) -> c_int;
 pub type Peer = unsafe extern "C" fn(Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
 pub type Create = unsafe extern "C" fn(*mut c_int, Source, c_int, c_int, Handle) -> c_int;
 pub type Destroy = unsafe extern "C" fn(c_int, Handle) -> c_int;
@@ -116,11 +121,13 @@ impl Call {
         if step.function.is_null() {
             return Err("its function is NULL");
         }
-        let needs_handle = !matches!(step.kind, kind::GROUP_START | kind::GROUP_END | kind::COPY | kind::IDLE);
+        let needs_handle =
+            !matches!(step.kind, kind::GROUP_START | kind::GROUP_END | kind::COPY | kind::IDLE);
         if needs_handle && step.handle.is_null() {
             return Err("its communicator, context, event or graph is NULL");
         }
-        // SAFETY: the address is not NULL, and the caller guarantees that it has the type of its kind.
+        // SAFETY: the address is not NULL, and the caller guarantees that it has the type of its
+        // kind.
         unsafe { Ok(Self::typed(step)) }
     }
 
@@ -136,10 +143,14 @@ impl Call {
                 kind::PLAIN => Self::Plain(transmute::<Source, Plain>(address)),
                 kind::REDUCING => Self::Reducing(transmute::<Source, OneNumber>(address)),
                 kind::ROOTED => Self::Rooted(transmute::<Source, OneNumber>(address)),
-                kind::REDUCING_TO_ROOT => Self::ReducingToRoot(transmute::<Source, TwoNumbers>(address)),
+                kind::REDUCING_TO_ROOT => {
+                    Self::ReducingToRoot(transmute::<Source, TwoNumbers>(address))
+                }
                 kind::PEER => Self::Peer(transmute::<Source, Peer>(address)),
                 kind::CREATE_OPERATOR => Self::CreateOperator(transmute::<Source, Create>(address)),
-                kind::DESTROY_OPERATOR => Self::DestroyOperator(transmute::<Source, Destroy>(address)),
+                kind::DESTROY_OPERATOR => {
+                    Self::DestroyOperator(transmute::<Source, Destroy>(address))
+                }
                 kind::SET_CONTEXT => Self::SetContext(transmute::<Source, OneHandle>(address)),
                 kind::COPY => Self::Copy(transmute::<Source, Copy>(address)),
                 kind::ENQUEUE => Self::Enqueue(transmute::<Source, TwoHandles>(address)),

@@ -33,11 +33,29 @@ unsafe extern "C" fn start() -> c_int {
 unsafe extern "C" fn end() -> c_int {
     note("end".into())
 }
-unsafe extern "C" fn plain(from: *const c_void, to: *mut c_void, n: usize, t: c_int, c: *mut c_void, s: *mut c_void) -> c_int {
+unsafe extern "C" fn plain(
+    from: *const c_void,
+    to: *mut c_void,
+    n: usize,
+    t: c_int,
+    c: *mut c_void,
+    s: *mut c_void,
+) -> c_int {
     note(format!("plain({},{},{n},{t},{},{})", from as usize, to as usize, c as usize, s as usize))
 }
-unsafe extern "C" fn one(from: *const c_void, to: *mut c_void, n: usize, t: c_int, k: c_int, c: *mut c_void, s: *mut c_void) -> c_int {
-    note(format!("one({},{},{n},{t},{k},{},{})", from as usize, to as usize, c as usize, s as usize))
+unsafe extern "C" fn one(
+    from: *const c_void,
+    to: *mut c_void,
+    n: usize,
+    t: c_int,
+    k: c_int,
+    c: *mut c_void,
+    s: *mut c_void,
+) -> c_int {
+    note(format!(
+        "one({},{},{n},{t},{k},{},{})",
+        from as usize, to as usize, c as usize, s as usize
+    ))
 }
 #[allow(clippy::too_many_arguments)]
 unsafe extern "C" fn two(
@@ -50,12 +68,28 @@ unsafe extern "C" fn two(
     c: *mut c_void,
     s: *mut c_void,
 ) -> c_int {
-    note(format!("two({},{},{n},{t},{k},{r},{},{})", from as usize, to as usize, c as usize, s as usize))
+    note(format!(
+        "two({},{},{n},{t},{k},{r},{},{})",
+        from as usize, to as usize, c as usize, s as usize
+    ))
 }
-unsafe extern "C" fn peer(at: *mut c_void, n: usize, t: c_int, p: c_int, c: *mut c_void, s: *mut c_void) -> c_int {
+unsafe extern "C" fn peer(
+    at: *mut c_void,
+    n: usize,
+    t: c_int,
+    p: c_int,
+    c: *mut c_void,
+    s: *mut c_void,
+) -> c_int {
     note(format!("peer({},{n},{t},{p},{},{})", at as usize, c as usize, s as usize))
 }
-unsafe extern "C" fn create(operator: *mut c_int, scalar: *const c_void, t: c_int, where_: c_int, c: *mut c_void) -> c_int {
+unsafe extern "C" fn create(
+    operator: *mut c_int,
+    scalar: *const c_void,
+    t: c_int,
+    where_: c_int,
+    c: *mut c_void,
+) -> c_int {
     // SAFETY: the program passes a place of its own.
     unsafe { *operator = 77 };
     note(format!("create({},{t},{where_},{})", scalar as usize, c as usize))
@@ -189,16 +223,25 @@ fn a_wait_ends_with_the_work_or_with_its_limit() {
 
 #[test]
 fn a_failure_ends_the_run_with_its_code_and_closes_open_groups() {
-    let (open, close) = (step(kind::GROUP_START, start as *const ()), step(kind::GROUP_END, end as *const ()));
+    let (open, close) =
+        (step(kind::GROUP_START, start as *const ()), step(kind::GROUP_END, end as *const ()));
     let steps = [open, open, step(kind::PLAIN, plain as *const ()), close, close, bare(kind::END)];
     let mut program = program(&steps).unwrap();
-    let failures =
-        [(1, kind::GROUP_START, 1), (2, kind::GROUP_START, 3), (3, kind::PLAIN, 5), (4, kind::GROUP_END, 5), (5, kind::GROUP_END, 5)];
+    let failures = [
+        (1, kind::GROUP_START, 1),
+        (2, kind::GROUP_START, 3),
+        (3, kind::PLAIN, 5),
+        (4, kind::GROUP_END, 5),
+        (5, kind::GROUP_END, 5),
+    ];
     for (fail_at, failed, calls) in failures {
         FAIL_AT.set(Some(fail_at));
         let outcome = run(&mut program, Limits { iterations: 5, ..ENOUGH });
         FAIL_AT.set(None);
-        assert_eq!((outcome.code, outcome.kind, outcome.iterations, outcome.idle), (FAILURE, failed, 0, 0));
+        assert_eq!(
+            (outcome.code, outcome.kind, outcome.iterations, outcome.idle),
+            (FAILURE, failed, 0, 0)
+        );
         assert_eq!(noted().split(' ').count(), calls);
     }
     assert_eq!(run(&mut program, ENOUGH).code, 0);
@@ -212,14 +255,26 @@ fn each_clock_writes_the_time_to_its_own_place_in_every_turn_and_run() {
     let mut times_of = |iterations| {
         let mut times = [0.0; 4];
         // SAFETY: as for `program`.
-        let outcome = unsafe { program.run(Limits { iterations, ..ENOUGH }, &AtomicU64::new(0), &mut times) };
-        assert!(times.iter().all(|&time| time == 0.0 || (outcome.start_s <= time && time <= outcome.end_s)));
+        let outcome =
+            unsafe { program.run(Limits { iterations, ..ENOUGH }, &AtomicU64::new(0), &mut times) };
+        assert!(
+            times
+                .iter()
+                .all(|&time| time == 0.0 || (outcome.start_s <= time && time <= outcome.end_s))
+        );
         times
     };
     assert_eq!(times_of(1).map(|time| time > 0.0), [true, true, false, true]);
-    assert_eq!(times_of(1).map(|time| time > 0.0), [false, false, true, true], "the second iteration");
+    assert_eq!(
+        times_of(1).map(|time| time > 0.0),
+        [false, false, true, true],
+        "the second iteration"
+    );
     let times = times_of(3);
-    assert!([2, 0, 1, 3].is_sorted_by(|&one, &other| 0.0 < times[one] && times[one] <= times[other]), "the last turn is written");
+    assert!(
+        [2, 0, 1, 3].is_sorted_by(|&one, &other| 0.0 < times[one] && times[one] <= times[other]),
+        "the last turn is written"
+    );
 }
 
 #[test]
@@ -231,10 +286,16 @@ fn what_cannot_run_is_refused() {
         (vec![], "no step ends an iteration"),
         (vec![step(kind::IDLE, query as *const ())], "no step ends an iteration"),
         (vec![bare(kind::PLAIN), bare(kind::END)], "step 0 of kind 4: its function is NULL"),
-        (vec![no_handle, bare(kind::END)], "step 0 of kind 4: its communicator, context, event or graph is NULL"),
+        (
+            vec![no_handle, bare(kind::END)],
+            "step 0 of kind 4: its communicator, context, event or graph is NULL",
+        ),
         (vec![bare(99), bare(kind::END)], "step 0 of kind 99: its kind is unknown"),
         (vec![group, bare(kind::END)], "step 1: a group is still open"),
-        (vec![step(kind::GROUP_END, end as *const ()), bare(kind::END)], "step 0: no group is open"),
+        (
+            vec![step(kind::GROUP_END, end as *const ()), bare(kind::END)],
+            "step 0: no group is open",
+        ),
         (vec![bare(kind::END), group], "a group has no end"),
     ] {
         assert_eq!(program(&steps).err().as_deref(), Some(reason));

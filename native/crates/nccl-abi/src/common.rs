@@ -1,4 +1,5 @@
-//! Shared by all versions: result codes, the logger, the profiler callback, and the device handle of net plugins.
+//! Shared by all versions: result codes, the logger, the profiler callback, and the device handle
+//! of net plugins.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
@@ -31,7 +32,8 @@ pub mod log_level {
     pub const INFO: c_int = 3;
 }
 
-/// `ncclDebugLogSubSys`: bits. Unless NCCL_DEBUG_SUBSYS is set, NCCL shows only INIT, BOOTSTRAP and ENV.
+/// `ncclDebugLogSubSys`: bits. Unless NCCL_DEBUG_SUBSYS is set, NCCL shows only INIT, BOOTSTRAP and
+/// ENV.
 pub mod subsystem {
     use std::ffi::c_ulong;
 
@@ -64,12 +66,25 @@ pub const NET_DEVICE_INVALID_VERSION: c_int = 0;
 /// Bytes of the handle that `listen` fills and `connect` reads.
 pub const HANDLE_BYTES: usize = 128;
 
-/// `ncclDebugLogger_t`: level, subsystems, file, line, then format and values as in printf; may be called from any thread.
-pub type Logger = unsafe extern "C" fn(level: c_int, flags: c_ulong, file: *const c_char, line: c_int, format: *const c_char, ...);
+/// `ncclDebugLogger_t`: level, subsystems, file, line, then format and values as in printf; may be
+/// called from any thread.
+pub type Logger = unsafe extern "C" fn(
+    level: c_int,
+    flags: c_ulong,
+    file: *const c_char,
+    line: c_int,
+    format: *const c_char,
+    ...
+);
 
 /// `ncclProfilerCallback_t`: type 0 start, 1 stop, 2 update, 3 update and stop.
-pub type ProfilerCallback =
-    unsafe extern "C" fn(event: *mut *mut c_void, event_type: c_int, parent: *mut c_void, plugin_id: i64, extra: *mut c_void) -> NcclResult;
+pub type ProfilerCallback = unsafe extern "C" fn(
+    event: *mut *mut c_void,
+    event_type: c_int,
+    parent: *mut c_void,
+    plugin_id: i64,
+    extra: *mut c_void,
+) -> NcclResult;
 
 /// `ncclNetDeviceHandle`, v7 to v12: for networks that GPUs drive. A host network does not use it.
 #[repr(C)]
@@ -92,8 +107,11 @@ layout!(DeviceHandle, 32, {
 });
 
 /// Accepts a peer; the comm is NULL until it has connected.
-pub type Accept =
-    unsafe extern "C" fn(listen_comm: *mut c_void, recv_comm: *mut *mut c_void, recv_dev_comm: *mut *mut DeviceHandle) -> NcclResult;
+pub type Accept = unsafe extern "C" fn(
+    listen_comm: *mut c_void,
+    recv_comm: *mut *mut c_void,
+    recv_dev_comm: *mut *mut DeviceHandle,
+) -> NcclResult;
 /// Closes a comm.
 pub type Close = unsafe extern "C" fn(comm: *mut c_void) -> NcclResult;
 /// Undoes a registration.
@@ -101,7 +119,11 @@ pub type DeregMr = unsafe extern "C" fn(comm: *mut c_void, mhandle: *mut c_void)
 /// Writes the number of devices.
 pub type Devices = unsafe extern "C" fn(ndev: *mut c_int) -> NcclResult;
 /// The GPU's view of a registration.
-pub type GetDeviceMr = unsafe extern "C" fn(comm: *mut c_void, mhandle: *mut c_void, dptr_mhandle: *mut *mut c_void) -> NcclResult;
+pub type GetDeviceMr = unsafe extern "C" fn(
+    comm: *mut c_void,
+    mhandle: *mut c_void,
+    dptr_mhandle: *mut *mut c_void,
+) -> NcclResult;
 /// Makes received bytes visible to the GPU.
 pub type Iflush = unsafe extern "C" fn(
     recv_comm: *mut c_void,
@@ -112,10 +134,16 @@ pub type Iflush = unsafe extern "C" fn(
     request: *mut *mut c_void,
 ) -> NcclResult;
 /// The GPU has consumed what was received.
-pub type IrecvConsumed = unsafe extern "C" fn(recv_comm: *mut c_void, n: c_int, request: *mut c_void) -> NcclResult;
+pub type IrecvConsumed =
+    unsafe extern "C" fn(recv_comm: *mut c_void, n: c_int, request: *mut c_void) -> NcclResult;
 /// Registers memory of a kind of `pointer`.
-pub type RegMr =
-    unsafe extern "C" fn(comm: *mut c_void, data: *mut c_void, size: usize, kind: c_int, mhandle: *mut *mut c_void) -> NcclResult;
+pub type RegMr = unsafe extern "C" fn(
+    comm: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    kind: c_int,
+    mhandle: *mut *mut c_void,
+) -> NcclResult;
 /// Registers a DMA-BUF.
 pub type RegMrDmaBuf = unsafe extern "C" fn(
     comm: *mut c_void,
@@ -127,4 +155,5 @@ pub type RegMrDmaBuf = unsafe extern "C" fn(
     mhandle: *mut *mut c_void,
 ) -> NcclResult;
 /// Writes whether a request is done; then it is not used again.
-pub type Test = unsafe extern "C" fn(request: *mut c_void, done: *mut c_int, sizes: *mut c_int) -> NcclResult;
+pub type Test =
+    unsafe extern "C" fn(request: *mut c_void, done: *mut c_int, sizes: *mut c_int) -> NcclResult;

@@ -1,4 +1,5 @@
-//! NCCL's plugin structures, one module for each version. Layouts only, for 64-bit Linux; sizes and offsets are checked at compile time.
+//! NCCL's plugin structures, one module for each version. Layouts only, for 64-bit Linux; sizes and
+//! offsets are checked at compile time.
 
 /// Asserts the size of a C structure and the offset of each field. Every field must be named.
 macro_rules! layout {

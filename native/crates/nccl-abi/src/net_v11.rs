@@ -1,10 +1,11 @@
-//! Net plugin v11: NCCL 2.28.3 and newer. Unlike v8: an init for each communicator, sizes beyond 2 GiB, profiler handles.
+//! Net plugin v11: NCCL 2.28.3 and newer. Unlike v8: an init for each communicator, sizes beyond 2
+//! GiB, profiler handles.
 
 use std::ffi::{c_char, c_float, c_int, c_void};
 
 use crate::common::{
-    Accept, Close, DeregMr, DeviceHandle, Devices, GetDeviceMr, Iflush, IrecvConsumed, Logger, NcclResult, ProfilerCallback, RegMr,
-    RegMrDmaBuf, Test,
+    Accept, Close, DeregMr, DeviceHandle, Devices, GetDeviceMr, Iflush, IrecvConsumed, Logger,
+    NcclResult, ProfilerCallback, RegMr, RegMrDmaBuf, Test,
 };
 
 /// The largest number of devices in a virtual one.
@@ -73,8 +74,10 @@ pub struct Properties {
 }
 
 layout!(Properties, 112, {
-    name @ 0, pci_path @ 8, guid @ 16, ptr_support @ 24, reg_is_global @ 28, force_flush @ 32, speed @ 36, port @ 40, latency @ 44,
-    max_comms @ 48, max_recvs @ 52, net_device_type @ 56, net_device_version @ 60, v_props @ 64, max_p2p_bytes @ 88, max_coll_bytes @ 96,
+    name @ 0, pci_path @ 8, guid @ 16, ptr_support @ 24, reg_is_global @ 28, force_flush @ 32, speed
+    @ 36, port @ 40, latency @ 44,
+    max_comms @ 48, max_recvs @ 52, net_device_type @ 56, net_device_version @ 60, v_props @ 64,
+    max_p2p_bytes @ 88, max_coll_bytes @ 96,
     max_multi_request_size @ 104,
 });
 
@@ -97,7 +100,12 @@ pub struct Net {
     /// Properties of a device.
     pub get_properties: unsafe extern "C" fn(dev: c_int, props: *mut Properties) -> NcclResult,
     /// Wait for one peer; fills the handle.
-    pub listen: unsafe extern "C" fn(ctx: *mut c_void, dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult,
+    pub listen: unsafe extern "C" fn(
+        ctx: *mut c_void,
+        dev: c_int,
+        handle: *mut c_void,
+        listen_comm: *mut *mut c_void,
+    ) -> NcclResult,
     /// Connect to a listener; NULL until it is done.
     pub connect: unsafe extern "C" fn(
         ctx: *mut c_void,
@@ -139,19 +147,25 @@ pub struct Net {
     pub get_device_mr: Option<GetDeviceMr>,
     pub irecv_consumed: Option<IrecvConsumed>,
     /// Combine devices; `d` receives the number of the new one.
-    pub make_v_device: Option<unsafe extern "C" fn(d: *mut c_int, props: *mut VDeviceProps) -> NcclResult>,
+    pub make_v_device:
+        Option<unsafe extern "C" fn(d: *mut c_int, props: *mut VDeviceProps) -> NcclResult>,
     /// The communicator of a context ends.
     pub finalize: unsafe extern "C" fn(ctx: *mut c_void) -> NcclResult,
     /// Hints about coming traffic.
-    pub set_net_attr: Option<unsafe extern "C" fn(ctx: *mut c_void, attr: *mut c_void) -> NcclResult>,
+    pub set_net_attr:
+        Option<unsafe extern "C" fn(ctx: *mut c_void, attr: *mut c_void) -> NcclResult>,
 }
 
-// SAFETY: the table is immutable, `name` points to a static string, and functions may be called from any thread.
+// SAFETY: the table is immutable, `name` points to a static string, and functions may be called
+// from any thread.
 unsafe impl Sync for Net {}
 
 layout!(Net, 176, {
-    name @ 0, init @ 8, devices @ 2 * 8, get_properties @ 3 * 8, listen @ 4 * 8, connect @ 5 * 8, accept @ 6 * 8, reg_mr @ 7 * 8,
-    reg_mr_dma_buf @ 8 * 8, dereg_mr @ 9 * 8, isend @ 10 * 8, irecv @ 11 * 8, iflush @ 12 * 8, test @ 13 * 8, close_send @ 14 * 8,
-    close_recv @ 15 * 8, close_listen @ 16 * 8, get_device_mr @ 17 * 8, irecv_consumed @ 18 * 8, make_v_device @ 19 * 8,
+    name @ 0, init @ 8, devices @ 2 * 8, get_properties @ 3 * 8, listen @ 4 * 8, connect @ 5 * 8,
+    accept @ 6 * 8, reg_mr @ 7 * 8,
+    reg_mr_dma_buf @ 8 * 8, dereg_mr @ 9 * 8, isend @ 10 * 8, irecv @ 11 * 8, iflush @ 12 * 8, test
+    @ 13 * 8, close_send @ 14 * 8,
+    close_recv @ 15 * 8, close_listen @ 16 * 8, get_device_mr @ 17 * 8, irecv_consumed @ 18 * 8,
+    make_v_device @ 19 * 8,
     finalize @ 20 * 8, set_net_attr @ 21 * 8,
 });

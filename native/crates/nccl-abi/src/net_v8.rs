@@ -3,7 +3,8 @@
 use std::ffi::{c_char, c_float, c_int, c_void};
 
 use crate::common::{
-    Accept, Close, DeregMr, DeviceHandle, Devices, GetDeviceMr, Iflush, IrecvConsumed, Logger, NcclResult, RegMr, RegMrDmaBuf, Test,
+    Accept, Close, DeregMr, DeviceHandle, Devices, GetDeviceMr, Iflush, IrecvConsumed, Logger,
+    NcclResult, RegMr, RegMrDmaBuf, Test,
 };
 
 /// `ncclNetProperties_v8_t`. NCCL does not clear it, so every field must be set.
@@ -37,7 +38,8 @@ pub struct Properties {
 }
 
 layout!(Properties, 64, {
-    name @ 0, pci_path @ 8, guid @ 16, ptr_support @ 24, reg_is_global @ 28, speed @ 32, port @ 36, latency @ 40,
+    name @ 0, pci_path @ 8, guid @ 16, ptr_support @ 24, reg_is_global @ 28, speed @ 32, port @ 36,
+    latency @ 40,
     max_comms @ 44, max_recvs @ 48, net_device_type @ 52, net_device_version @ 56,
 });
 
@@ -54,7 +56,11 @@ pub struct Net {
     /// Properties of a device.
     pub get_properties: unsafe extern "C" fn(dev: c_int, props: *mut Properties) -> NcclResult,
     /// Wait for one peer; fills the handle.
-    pub listen: unsafe extern "C" fn(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult,
+    pub listen: unsafe extern "C" fn(
+        dev: c_int,
+        handle: *mut c_void,
+        listen_comm: *mut *mut c_void,
+    ) -> NcclResult,
     /// Connect to a listener; NULL until it is done.
     pub connect: unsafe extern "C" fn(
         dev: c_int,
@@ -94,11 +100,14 @@ pub struct Net {
     pub irecv_consumed: Option<IrecvConsumed>,
 }
 
-// SAFETY: the table is immutable, `name` points to a static string, and functions may be called from any thread.
+// SAFETY: the table is immutable, `name` points to a static string, and functions may be called
+// from any thread.
 unsafe impl Sync for Net {}
 
 layout!(Net, 152, {
-    name @ 0, init @ 8, devices @ 2 * 8, get_properties @ 3 * 8, listen @ 4 * 8, connect @ 5 * 8, accept @ 6 * 8, reg_mr @ 7 * 8,
-    reg_mr_dma_buf @ 8 * 8, dereg_mr @ 9 * 8, isend @ 10 * 8, irecv @ 11 * 8, iflush @ 12 * 8, test @ 13 * 8, close_send @ 14 * 8,
+    name @ 0, init @ 8, devices @ 2 * 8, get_properties @ 3 * 8, listen @ 4 * 8, connect @ 5 * 8,
+    accept @ 6 * 8, reg_mr @ 7 * 8,
+    reg_mr_dma_buf @ 8 * 8, dereg_mr @ 9 * 8, isend @ 10 * 8, irecv @ 11 * 8, iflush @ 12 * 8, test
+    @ 13 * 8, close_send @ 14 * 8,
     close_recv @ 15 * 8, close_listen @ 16 * 8, get_device_mr @ 17 * 8, irecv_consumed @ 18 * 8,
 });

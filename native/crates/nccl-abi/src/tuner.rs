@@ -1,5 +1,6 @@
-//! Tuner plugins v2 (NCCL 2.21 to 2.23), v4 (2.24 to 2.27), v5 (2.28 and 2.29), v6 (2.30 to 2.32) and v7 (newer releases of 2.32): they
-//! choose algorithm, protocol and channels of collectives, from v6 on also the size of chunks.
+//! Tuner plugins v2 (NCCL 2.21 to 2.23), v4 (2.24 to 2.27), v5 (2.28 and 2.29), v6 (2.30 to 2.32)
+//! and v7 (newer releases of 2.32): they choose algorithm, protocol and channels of collectives,
+//! from v6 on also the size of chunks.
 
 use std::ffi::{c_char, c_float, c_int, c_void};
 
@@ -31,8 +32,14 @@ pub const NVLS: usize = 4;
 pub const NVLS_TREE: usize = 5;
 
 /// `init` of v2 and v4, called for each communicator.
-pub type Init = unsafe extern "C" fn(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult;
-/// `getCollInfo` of v4 and v5. The cost table is one `float[algorithms][protocols]` in us. The smallest cost wins; negative ones must stay.
+pub type Init = unsafe extern "C" fn(
+    ranks: usize,
+    nodes: usize,
+    logger: Option<Logger>,
+    context: *mut *mut c_void,
+) -> NcclResult;
+/// `getCollInfo` of v4 and v5. The cost table is one `float[algorithms][protocols]` in us. The
+/// smallest cost wins; negative ones must stay.
 pub type GetCollInfo = unsafe extern "C" fn(
     context: *mut c_void,
     function: c_int,
@@ -91,7 +98,8 @@ pub struct TunerV4 {
 pub struct TunerV5 {
     /// Name in the log.
     pub name: *const c_char,
-    /// Called for each communicator. The last two are the NVLink domain and the constants of NCCL's model.
+    /// Called for each communicator. The last two are the NVLink domain and the constants of NCCL's
+    /// model.
     pub init: unsafe extern "C" fn(
         context: *mut *mut c_void,
         comm_id: u64,
@@ -107,14 +115,16 @@ pub struct TunerV5 {
     pub finalize: End,
 }
 
-/// `ncclTuner_v6_t`, which NCCL finds at the symbol `ncclTunerPlugin_v6`; and `ncclTuner_v7_t`, whose constants alone differ.
+/// `ncclTuner_v6_t`, which NCCL finds at the symbol `ncclTunerPlugin_v6`; and `ncclTuner_v7_t`,
+/// whose constants alone differ.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TunerV6 {
     /// What v5 has.
     pub v5: TunerV5,
-    /// Change the chunk size in bytes that NCCL has computed for a collective. NCCL reduces it to what its buffers hold. It must not be less
-    /// than the grain of the protocol, of which NCCL takes a multiple: at most 1920 bytes.
+    /// Change the chunk size in bytes that NCCL has computed for a collective. NCCL reduces it to
+    /// what its buffers hold. It must not be less than the grain of the protocol, of which NCCL
+    /// takes a multiple: at most 1920 bytes.
     pub get_chunk_size: unsafe extern "C" fn(
         context: *mut c_void,
         function: c_int,
@@ -126,7 +136,8 @@ pub struct TunerV6 {
     ) -> NcclResult,
 }
 
-// SAFETY: the table is immutable, `name` points to a static string, and functions may be called from any thread.
+// SAFETY: the table is immutable, `name` points to a static string, and functions may be called
+// from any thread.
 unsafe impl Sync for TunerV2 {}
 // SAFETY: as for v2.
 unsafe impl Sync for TunerV4 {}

@@ -1,7 +1,8 @@
-//! Times of calls by CUDA events: around each launch that NCCL reports, and around a call for which it reports none.
+//! Times of calls by CUDA events: around each launch that NCCL reports, and around a call for which
+//! it reports none.
 //!
-//! NCCL makes a group's calls, its launches and its end known on the thread of the application, one after the other. So what is under way is
-//! kept for each thread, and needs no lock.
+//! NCCL makes a group's calls, its launches and its end known on the thread of the application, one
+//! after the other. So what is under way is kept for each thread, and needs no lock.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -38,7 +39,11 @@ thread_local! {
 
 /// Nothing while the thread ends.
 fn with<T: Default>(work: impl FnOnce(&mut Thread) -> T) -> T {
-    THREAD.try_with(|thread| thread.try_borrow_mut().map(|mut thread| work(&mut thread)).unwrap_or_default()).unwrap_or_default()
+    THREAD
+        .try_with(|thread| {
+            thread.try_borrow_mut().map(|mut thread| work(&mut thread)).unwrap_or_default()
+        })
+        .unwrap_or_default()
 }
 
 /// A group begins on this thread.
@@ -52,11 +57,23 @@ pub fn group_started(recorder: &Recorder, group: u64) {
     });
 }
 
-/// A call of it. If its function has no launch that NCCL reports, the first such call of a communicator starts the time of all of them.
-pub fn called(recorder: &Recorder, launches: &Arc<Launches>, number: u64, function: u8, stream: u64) {
+/// A call of it. If its function has no launch that NCCL reports, the first such call of a
+/// communicator starts the time of all of them.
+pub fn called(
+    recorder: &Recorder,
+    launches: &Arc<Launches>,
+    number: u64,
+    function: u8,
+    stream: u64,
+) {
     with(|thread| {
         if thread.calls.len() < CALLS {
-            thread.calls.push(Called { number, function, launched: false, launches: launches.clone() });
+            thread.calls.push(Called {
+                number,
+                function,
+                launched: false,
+                launches: launches.clone(),
+            });
         }
         let open = thread.around.iter().any(|(of, _)| of.comm == launches.comm);
         if launches.is_silent(function) && !open && !launches.is_deferred() {
@@ -72,7 +89,8 @@ pub fn launch_started(recorder: &Recorder, launches: &Launches, group: u64, stre
     let begun = begin(recorder, launches, stream, false);
     let timing = begun.as_ref().map_or(0, Begun::timing);
     with(|thread| {
-        if group != 0 && thread.group & GROUP_BITS != group & GROUP_BITS && launches.set_deferred() {
+        if group != 0 && thread.group & GROUP_BITS != group & GROUP_BITS && launches.set_deferred()
+        {
             recorder.deferred(launches.comm);
         }
         if let Some(begun) = begun {
@@ -118,7 +136,10 @@ pub fn group_ended(recorder: &Recorder, group: u64) {
         called.launches.set_silent(called.function, !called.launched);
     }
     for (launches, begun) in around {
-        let mut silent = calls.iter().filter(|called| called.launches.comm == launches.comm && !called.launched).peekable();
+        let mut silent = calls
+            .iter()
+            .filter(|called| called.launches.comm == launches.comm && !called.launched)
+            .peekable();
         if silent.peek().is_none() {
             forget(recorder, begun);
             continue;
@@ -141,9 +162,17 @@ impl Thread {
     }
 }
 
-fn begin(recorder: &Recorder, launches: &Launches, stream: u64, around_call: bool) -> Option<Begun> {
+fn begin(
+    recorder: &Recorder,
+    launches: &Launches,
+    stream: u64,
+    around_call: bool,
+) -> Option<Begun> {
     let (clock, gpu) = (recorder.gpu_clock()?, launches.gpu?);
-    clock.begin(gpu, stream, recorder.number(), around_call).map_err(|reason| recorder.untimed(reason)).ok()
+    clock
+        .begin(gpu, stream, recorder.number(), around_call)
+        .map_err(|reason| recorder.untimed(reason))
+        .ok()
 }
 
 fn end(recorder: &Recorder, begun: Begun) {

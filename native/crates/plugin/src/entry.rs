@@ -1,4 +1,5 @@
-//! What every exported function does around its work: errors and panics become a log line and a result code.
+//! What every exported function does around its work: errors and panics become a log line and a
+//! result code.
 
 use std::any::Any;
 use std::env;
@@ -23,12 +24,16 @@ pub fn entry(call: &str, work: impl FnOnce() -> Result<(), Error>) -> NcclResult
     }
 }
 
-/// Run an init. If it fails, NCCL uses its next network, so this is a warning only if NCCL_NET names this one.
+/// Run an init. If it fails, NCCL uses its next network, so this is a warning only if NCCL_NET
+/// names this one.
 pub fn init_entry(work: impl FnOnce() -> Result<(), Error>) -> NcclResult {
     match caught("init", work) {
         Ok(()) => result::SUCCESS,
         Err(error) => {
-            logger::write(refusal_level(env::var_os("NCCL_NET").as_deref()), &format!("busbw is not used: {error}"));
+            logger::write(
+                refusal_level(env::var_os("NCCL_NET").as_deref()),
+                &format!("busbw is not used: {error}"),
+            );
             code(error.kind)
         }
     }
@@ -36,11 +41,13 @@ pub fn init_entry(work: impl FnOnce() -> Result<(), Error>) -> NcclResult {
 
 /// Check a pointer. The usage error says `what` NCCL did not pass.
 pub fn given<T>(pointer: *mut T, what: &str) -> Result<NonNull<T>, Error> {
-    NonNull::new(pointer).ok_or_else(|| Error::new(Kind::Usage, format!("NCCL passed no {what}: the pointer is NULL")))
+    NonNull::new(pointer).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("NCCL passed no {what}: the pointer is NULL"))
+    })
 }
 
-/// Check an output pointer and set its target to NULL. That means "not yet" in connect and accept, "not now" in isend and irecv. NCCL may
-/// have left flags there.
+/// Check an output pointer and set its target to NULL. That means "not yet" in connect and accept,
+/// "not now" in isend and irecv. NCCL may have left flags there.
 ///
 /// # Safety
 /// `pointer` is NULL or valid for writing.
@@ -71,13 +78,16 @@ pub fn code(kind: Kind) -> NcclResult {
     }
 }
 
-/// Run the work and turn a panic into an error. Unwind safe because NCCL gives up a connection after an error and closes it.
+/// Run the work and turn a panic into an error. Unwind safe because NCCL gives up a connection
+/// after an error and closes it.
 pub fn caught(call: &str, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(Error::new(Kind::Internal, format!("panic in {call}: {}", text_of(panic.as_ref())))))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(Error::new(Kind::Internal, format!("panic in {call}: {}", text_of(panic.as_ref()))))
+    })
 }
 
-/// Run the work of a function that cannot report an error. After a panic it returns `otherwise`, and the panic is on standard error.
+/// Run the work of a function that cannot report an error. After a panic it returns `otherwise`,
+/// and the panic is on standard error.
 pub fn guarded<T>(call: &str, otherwise: T, work: impl FnOnce() -> T) -> T {
     let mut done = otherwise;
     let work = || {
@@ -92,5 +102,6 @@ pub fn guarded<T>(call: &str, otherwise: T, work: impl FnOnce() -> T) -> T {
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked without a message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panicked without a message")
 }

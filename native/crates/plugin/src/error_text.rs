@@ -22,7 +22,8 @@ impl ErrorText {
     unsafe fn write(&self, message: &str) {
         let Some(most) = self.room.checked_sub(1) else { return };
         let length = message.len().min(most);
-        // SAFETY: `length` bytes and a zero byte are at most `room`, for which the caller guarantees `at`.
+        // SAFETY: `length` bytes and a zero byte are at most `room`, for which the caller
+        // guarantees `at`.
         unsafe {
             ptr::copy_nonoverlapping(message.as_ptr(), self.at.cast(), length);
             *self.at.add(length) = 0;

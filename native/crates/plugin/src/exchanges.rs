@@ -1,4 +1,5 @@
-//! What busbw_accel calls: exchanges between the host memory of ranks. Error messages are written to the caller's buffer.
+//! What busbw_accel calls: exchanges between the host memory of ranks. Error messages are written
+//! to the caller's buffer.
 
 use std::ptr;
 use std::sync::atomic::AtomicU32;
@@ -13,7 +14,8 @@ use busbw_transport::{Handle, Level, Transport, lock};
 /// The longest limit: a year, which any clock can add to now.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Shared by all exchanges of this process. Never dropped, because closed connections may still have data to deliver.
+/// Shared by all exchanges of this process. Never dropped, because closed connections may still
+/// have data to deliver.
 static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);
 
 fn transport() -> Result<Arc<Transport>, String> {
@@ -35,9 +37,14 @@ fn transport() -> Result<Arc<Transport>, String> {
 /// # Safety
 /// `handles` has room for `peers` handles, and `error` describes a writable buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, error: ErrorText) -> *mut Exchange {
+pub unsafe extern "C" fn busbw_exchange_open(
+    peers: u32,
+    handles: *mut Handle,
+    error: ErrorText,
+) -> *mut Exchange {
     let open = || {
-        let (made, own) = Exchange::open(transport()?, peers as usize).map_err(|error| error.message)?;
+        let (made, own) =
+            Exchange::open(transport()?, peers as usize).map_err(|error| error.message)?;
         // SAFETY: `own` has `peers` handles, and the caller guarantees room for as many.
         unsafe { ptr::copy_nonoverlapping(own.as_ptr(), handles, own.len()) };
         Ok(Box::into_raw(Box::new(made)))
@@ -46,10 +53,12 @@ pub unsafe extern "C" fn busbw_exchange_open(peers: u32, handles: *mut Handle, e
     unsafe { error.or_write(open) }.unwrap_or(ptr::null_mut())
 }
 
-/// Connect to all peers by the handles that they made for this rank. Returns 0, or 1 with a message. See `Exchange::join`.
+/// Connect to all peers by the handles that they made for this rank. Returns 0, or 1 with a
+/// message. See `Exchange::join`.
 ///
 /// # Safety
-/// `exchange` came from `open` and has not joined, `handles` has one entry for each peer, and `error` describes a writable buffer.
+/// `exchange` came from `open` and has not joined, `handles` has one entry for each peer, and
+/// `error` describes a writable buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_join(
     exchange: *mut Exchange,
@@ -59,7 +68,8 @@ pub unsafe extern "C" fn busbw_exchange_join(
     error: ErrorText,
 ) -> i32 {
     let join = || {
-        // SAFETY: `open` made it with Box::into_raw; before `join` has returned no other call uses it.
+        // SAFETY: `open` made it with Box::into_raw; before `join` has returned no other call uses
+        // it.
         let exchange = unsafe { &mut *exchange };
         // SAFETY: the caller guarantees one handle for each peer.
         let handles = unsafe { std::slice::from_raw_parts(handles, exchange.peers()) };
@@ -73,13 +83,16 @@ pub unsafe extern "C" fn busbw_exchange_join(
 /// A time limit: zero does not wait at all.
 fn limit(what: &str, seconds: f64) -> Result<Duration, String> {
     let given = Duration::try_from_secs_f64(seconds).ok().filter(|given| *given <= LONGEST);
-    given.ok_or_else(|| format!("a limit of {seconds:?} s for {what}: it is 0 to {} s", LONGEST.as_secs()))
+    given.ok_or_else(|| {
+        format!("a limit of {seconds:?} s for {what}: it is 0 to {} s", LONGEST.as_secs())
+    })
 }
 
 /// Start an exchange: see `Job`. If it fails, `busbw_exchange_error` reports that later.
 ///
 /// # Safety
-/// `exchange` has joined and is not closed, `parts` has one entry for each peer, and the contract of `Job::new` holds.
+/// `exchange` has joined and is not closed, `parts` has one entry for each peer, and the contract
+/// of `Job::new` holds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_post(
     exchange: *const Exchange,
@@ -90,7 +103,8 @@ pub unsafe extern "C" fn busbw_exchange_post(
     base: u32,
 ) {
     guarded("busbw_exchange_post", (), || {
-        // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not closed.
+        // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not
+        // closed.
         let exchange = unsafe { &*exchange };
         // SAFETY: the caller guarantees one part for each peer.
         let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
@@ -102,10 +116,17 @@ pub unsafe extern "C" fn busbw_exchange_post(
 /// Wait until `done` reaches `until`. Returns 0, or 1 with a message if an exchange has failed.
 ///
 /// # Safety
-/// `exchange` has joined and is not closed, `done` is the counter of its jobs, and `error` describes a writable buffer.
+/// `exchange` has joined and is not closed, `done` is the counter of its jobs, and `error`
+/// describes a writable buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *const AtomicU32, until: u32, error: ErrorText) -> i32 {
-    // SAFETY: `open` made the exchange with Box::into_raw, and the caller guarantees that neither is freed during the call.
+pub unsafe extern "C" fn busbw_exchange_wait(
+    exchange: *const Exchange,
+    done: *const AtomicU32,
+    until: u32,
+    error: ErrorText,
+) -> i32 {
+    // SAFETY: `open` made the exchange with Box::into_raw, and the caller guarantees that neither
+    // is freed during the call.
     let (exchange, done) = unsafe { (&*exchange, &*done) };
     // SAFETY: the caller guarantees the buffer that `error` describes.
     i32::from(unsafe { error.or_write(|| exchange.wait(done, until)) }.is_none())
@@ -129,6 +150,7 @@ pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, text: E
 /// `exchange` came from `open` and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_close(exchange: *mut Exchange) {
-    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last use.
+    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last
+    // use.
     guarded("busbw_exchange_close", (), || drop(unsafe { Box::from_raw(exchange) }));
 }

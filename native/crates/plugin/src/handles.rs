@@ -1,4 +1,5 @@
-//! Handles of events: a kind and a number, not an address, so no event can reach memory that is gone.
+//! Handles of events: a kind and a number, not an address, so no event can reach memory that is
+//! gone.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -21,7 +22,11 @@ pub const GROUP_BITS: u64 = (1 << (KIND_SHIFT - GROUP_SHIFT)) - 1;
 
 /// The handle of this kind with a number; NULL for 0.
 pub fn handle(kind: u64, number: u64) -> *mut c_void {
-    if number == 0 { null_mut() } else { without_provenance_mut(usize::try_from(kind << KIND_SHIFT | number).unwrap_or(0)) }
+    if number == 0 {
+        null_mut()
+    } else {
+        without_provenance_mut(usize::try_from(kind << KIND_SHIFT | number).unwrap_or(0))
+    }
 }
 
 /// The number in a handle of this kind; 0 for another.

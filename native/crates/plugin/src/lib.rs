@@ -1,7 +1,9 @@
-//! The library: the tables that NCCL looks for, and the functions that busbw_accel, `busbw run` and `busbw tune` call.
+//! The library: the tables that NCCL looks for, and the functions that busbw_accel, `busbw run` and
+//! `busbw tune` call.
 //!
-//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used,
-//! BUSBW_TUNER_TABLE is set or `busbw tune` steers, the profiler only if BUSBW_CAPTURE is set or `busbw run` asks what NCCL runs.
+//! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this
+//! network is used, BUSBW_TUNER_TABLE is set or `busbw tune` steers, the profiler only if
+//! BUSBW_CAPTURE is set or `busbw run` asks what NCCL runs.
 
 mod call_clock;
 mod entry;

@@ -29,6 +29,7 @@ pub fn write(level: Level, line: &str) {
     };
     // A line without zero bytes is always a C string.
     let line = CString::new(line.replace('\0', " ")).unwrap_or_default();
-    // SAFETY: NCCL keeps its logger for the life of the process. "%s" takes one string, and all strings live during the call.
+    // SAFETY: NCCL keeps its logger for the life of the process. "%s" takes one string, and all
+    // strings live during the call.
     unsafe { logger(level, flags, c"busbw".as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
 }

@@ -68,9 +68,12 @@ impl Net {
     /// There is no such device.
     pub fn device(&self, dev: c_int) -> Result<(usize, &NetDevice), Error> {
         let index = usize::try_from(dev).ok().filter(|&index| index < self.devices.len());
-        index
-            .map(|index| (index, &self.devices[index]))
-            .ok_or_else(|| Error::new(Kind::Usage, format!("no device {dev}: there are {}, numbered from 0", self.devices.len())))
+        index.map(|index| (index, &self.devices[index])).ok_or_else(|| {
+            Error::new(
+                Kind::Usage,
+                format!("no device {dev}: there are {}, numbered from 0", self.devices.len()),
+            )
+        })
     }
 }
 
@@ -81,9 +84,15 @@ impl NetDevice {
     /// A text has a zero byte.
     pub fn new(device: &Device) -> Result<Self, Error> {
         let text = |text: &str| {
-            CString::new(text).map_err(|_| Error::new(Kind::Internal, format!("a zero byte in the name of a device: {text:?}")))
+            CString::new(text).map_err(|_| {
+                Error::new(Kind::Internal, format!("a zero byte in the name of a device: {text:?}"))
+            })
         };
-        Ok(Self { name: text(&device.name)?, pci_path: device.pci_path.as_deref().map(text).transpose()?, speed_mbps: device.speed_mbps })
+        Ok(Self {
+            name: text(&device.name)?,
+            pci_path: device.pci_path.as_deref().map(text).transpose()?,
+            speed_mbps: device.speed_mbps,
+        })
     }
 
     /// Its name, valid as long as the device.

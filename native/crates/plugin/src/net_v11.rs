@@ -3,8 +3,13 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use busbw_nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, ProfilerCallback, pointer};
-use busbw_nccl_abi::net_v11::{CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, VDeviceProps};
+use busbw_nccl_abi::common::{
+    DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult,
+    ProfilerCallback, pointer,
+};
+use busbw_nccl_abi::net_v11::{
+    CommConfig, MAX_DEVS_PER_NIC, Net as Table, Properties, VDeviceProps,
+};
 
 use crate::entry::{entry, given, init_entry};
 use crate::logger;
@@ -15,8 +20,17 @@ use crate::traffic::{self, Group};
 /// For NCCL 2.28 and newer.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
-pub static ncclNetPlugin_v11: Table =
-    net_table!(Table { init, get_properties, listen, connect, isend, irecv, make_v_device: None, finalize, set_net_attr: None });
+pub static ncclNetPlugin_v11: Table = net_table!(Table {
+    init,
+    get_properties,
+    listen,
+    connect,
+    isend,
+    irecv,
+    make_v_device: None,
+    finalize,
+    set_net_attr: None
+});
 
 pub fn properties(index: usize, device: &NetDevice) -> Properties {
     let mut devs = [0; MAX_DEVS_PER_NIC];
@@ -52,7 +66,8 @@ unsafe extern "C" fn init(
     init_entry(|| {
         logger::keep(logger);
         let ctx = given(ctx, "pointer for the context")?;
-        // All communicators share one transport, so they have the same context, and finalize has nothing to free.
+        // All communicators share one transport, so they have the same context, and finalize has
+        // nothing to free.
         let net = ptr::from_ref(Net::open()?).cast_mut();
         // SAFETY: not NULL, and NCCL passes the address of its own context pointer.
         unsafe { ctx.write(net.cast()) };
@@ -69,7 +84,12 @@ unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclR
     unsafe { setup::get_properties(dev, props, properties) }
 }
 
-unsafe extern "C" fn listen(_ctx: *mut c_void, dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
+unsafe extern "C" fn listen(
+    _ctx: *mut c_void,
+    dev: c_int,
+    handle: *mut c_void,
+    listen_comm: *mut *mut c_void,
+) -> NcclResult {
     // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::listen(dev, handle, listen_comm) }
 }
@@ -94,7 +114,8 @@ unsafe extern "C" fn isend(
     _phandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the request is done or the comm closed.
+    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the
+    // request is done or the comm closed.
     entry("isend", || unsafe { traffic::isend(send_comm, data, size, tag, request) })
 }
 
@@ -108,7 +129,9 @@ unsafe extern "C" fn irecv(
     _phandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it keeps until the request is done or the
-    // comm closed.
-    entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, Ok) })
+    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it
+    // keeps until the request is done or the comm closed.
+    entry("irecv", || unsafe {
+        traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, Ok)
+    })
 }

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use busbw_nccl_abi::common::{DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, pointer};
+use busbw_nccl_abi::common::{
+    DeviceHandle, Logger, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION, NcclResult, pointer,
+};
 use busbw_nccl_abi::net_v8::{Net as Table, Properties};
 use busbw_transport::{Error, Kind};
 
@@ -15,7 +17,8 @@ use crate::traffic::{self, Group};
 /// For NCCL 2.20 to 2.27.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
-pub static ncclNetPlugin_v8: Table = net_table!(Table { init, get_properties, listen, connect, isend, irecv });
+pub static ncclNetPlugin_v8: Table =
+    net_table!(Table { init, get_properties, listen, connect, isend, irecv });
 
 pub fn properties(index: usize, device: &NetDevice) -> Properties {
     Properties {
@@ -46,12 +49,21 @@ unsafe extern "C" fn get_properties(dev: c_int, props: *mut Properties) -> NcclR
     unsafe { setup::get_properties(dev, props, properties) }
 }
 
-unsafe extern "C" fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_void) -> NcclResult {
+unsafe extern "C" fn listen(
+    dev: c_int,
+    handle: *mut c_void,
+    listen_comm: *mut *mut c_void,
+) -> NcclResult {
     // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::listen(dev, handle, listen_comm) }
 }
 
-unsafe extern "C" fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
+unsafe extern "C" fn connect(
+    dev: c_int,
+    handle: *mut c_void,
+    send_comm: *mut *mut c_void,
+    _device: *mut *mut DeviceHandle,
+) -> NcclResult {
     // SAFETY: NCCL passes a handle of HANDLE_BYTES and a comm pointer, both writable.
     unsafe { setup::connect(dev, handle, send_comm) }
 }
@@ -64,7 +76,8 @@ unsafe extern "C" fn isend(
     _mhandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the request is done or the comm closed.
+    // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the
+    // request is done or the comm closed.
     entry("isend", || unsafe { traffic::isend(send_comm, data, bytes(size)?, tag, request) })
 }
 
@@ -77,9 +90,11 @@ unsafe extern "C" fn irecv(
     _mhandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
-    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it keeps until the request is done or the
-    // comm closed.
-    entry("irecv", || unsafe { traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, bytes) })
+    // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it
+    // keeps until the request is done or the comm closed.
+    entry("irecv", || unsafe {
+        traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, bytes)
+    })
 }
 
 fn bytes(size: c_int) -> Result<usize, Error> {

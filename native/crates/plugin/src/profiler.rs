@@ -1,4 +1,5 @@
-//! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for but what `what_ran` wants to know.
+//! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is
+//! asked for but what `what_ran` wants to know.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -25,10 +26,12 @@ pub struct Described {
     pub interface: u64,
 }
 
-/// `ncclFuncBroadcast`, for which NCCL 2.29, the first release with v6, reports neither task nor launch.
+/// `ncclFuncBroadcast`, for which NCCL 2.29, the first release with v6, reports neither task nor
+/// launch.
 const BROADCAST: u8 = 0;
 
-/// The launches of a new communicator, whose GPU is this thread's; None if they are not timed by events.
+/// The launches of a new communicator, whose GPU is this thread's; None if they are not timed by
+/// events.
 fn launches(recorder: &Recorder, comm: u32, interface: u64) -> Option<Arc<Launches>> {
     let clock = recorder.gpu_clock()?;
     let gpu = clock.gpu().map_err(|result| recorder.untimed(Untimed::Failed(result))).ok();
@@ -40,16 +43,23 @@ fn launches(recorder: &Recorder, comm: u32, interface: u64) -> Option<Arc<Launch
     Some(Arc::new(launches))
 }
 
-/// Begin a communicator: `context` and `mask` for NCCL. A recorder that cannot start leaves the application undisturbed.
+/// Begin a communicator: `context` and `mask` for NCCL. A recorder that cannot start leaves the
+/// application undisturbed.
 ///
 /// # Safety
 /// The pointers are NULL or writable, and the name is NULL or a C string.
-pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Option<Logger>, comm: &Described) -> NcclResult {
+pub unsafe fn init(
+    context: *mut *mut c_void,
+    mask_out: *mut c_int,
+    logger: Option<Logger>,
+    comm: &Described,
+) -> NcclResult {
     entry("profiler init", || {
         if logger.is_some() {
             logger::keep(logger);
         }
-        let (context, mask_out) = (given(context, "pointer for the context")?, given(mask_out, "pointer for the mask")?);
+        let (context, mask_out) =
+            (given(context, "pointer for the context")?, given(mask_out, "pointer for the mask")?);
         let interface = comm.interface;
         let recorder = recording::recorder(logger, interface);
         // SAFETY: the caller guarantees a C string or NULL.
@@ -58,11 +68,19 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
             || what_ran::context(interface, mask_out.as_ptr()),
             |recorder| {
                 let count = |value: c_int| u64::try_from(value).unwrap_or_default();
-                let comm = recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
-                Box::into_raw(Box::new(Context { recorder, comm, interface, launches: launches(recorder, comm, interface) })).cast()
+                let comm =
+                    recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
+                Box::into_raw(Box::new(Context {
+                    recorder,
+                    comm,
+                    interface,
+                    launches: launches(recorder, comm, interface),
+                }))
+                .cast()
             },
         );
-        let events = recorder.map_or(0, |recorder| mask(recorder.mode(), interface, recorder.gpu_clock().is_some()));
+        let events = recorder
+            .map_or(0, |recorder| mask(recorder.mode(), interface, recorder.gpu_clock().is_some()));
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
@@ -79,16 +97,26 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
 ///
 /// # Safety
 /// `context` is of `init`, `event` writable, and `descr` a descriptor of that kind.
-pub unsafe fn start(context: *mut c_void, out: *mut *mut c_void, descr: *mut c_void, kind: u64, parent: *mut c_void) -> Result<(), Error> {
+pub unsafe fn start(
+    context: *mut c_void,
+    out: *mut *mut c_void,
+    descr: *mut c_void,
+    kind: u64,
+    parent: *mut c_void,
+) -> Result<(), Error> {
     let out = given(out, "pointer for the event")?;
-    // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in all versions. Another context is NULL, or
-    // made by `init` with Box::into_raw and not yet finalized.
+    // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in
+    // all versions. Another context is NULL, or made by `init` with Box::into_raw and not yet
+    // finalized.
     let started = unsafe {
         let body = descr.byte_add(BODY);
         if what_ran::is_context(context) {
             what_ran::begun(body, kind)
         } else {
-            context.cast::<Context>().as_ref().map_or(null_mut(), |context| begun(context, body, kind, parent))
+            context
+                .cast::<Context>()
+                .as_ref()
+                .map_or(null_mut(), |context| begun(context, body, kind, parent))
         }
     };
     // SAFETY: not NULL, and NCCL passes the address of its own pointer.
@@ -103,7 +131,10 @@ pub unsafe extern "C" fn stop_event(event: *mut c_void) -> NcclResult {
         return result::SUCCESS;
     }
     entry("stopEvent", || {
-        let Some(recorder) = recording::running().filter(|recorder| recorder.gpu_clock().is_some()) else { return Ok(()) };
+        let Some(recorder) = recording::running().filter(|recorder| recorder.gpu_clock().is_some())
+        else {
+            return Ok(());
+        };
         if group != 0 {
             call_clock::group_ended(recorder, group);
         } else {
@@ -114,11 +145,17 @@ pub unsafe extern "C" fn stop_event(event: *mut c_void) -> NcclResult {
 }
 
 /// A state of v4 to v7: the end of a channel.
-pub unsafe extern "C" fn record_event_state(event: *mut c_void, state: c_int, arguments: *mut c_void) -> NcclResult {
+pub unsafe extern "C" fn record_event_state(
+    event: *mut c_void,
+    state: c_int,
+    arguments: *mut c_void,
+) -> NcclResult {
     entry("recordEventState", || {
         let timing = number(TIMING, event);
         let ended = state == KERNEL_CH_STOP && timing != 0;
-        if let (true, Some(time), Some(recorder)) = (ended, NonNull::new(arguments), recording::running()) {
+        if let (true, Some(time), Some(recorder)) =
+            (ended, NonNull::new(arguments), recording::running())
+        {
             // SAFETY: with this state NCCL passes the kernel's timer.
             recorder.channel_ended(timing, unsafe { time.cast::<u64>().read() });
         }
@@ -129,7 +166,8 @@ pub unsafe extern "C" fn record_event_state(event: *mut c_void, state: c_int, ar
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry("profiler finalize", || {
         if !context.is_null() && !what_ran::is_context(context) {
-            // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
+            // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as
+            // its last use.
             let context = unsafe { Box::from_raw(context.cast::<Context>()) };
             context.recorder.comm_end(context.comm);
         }

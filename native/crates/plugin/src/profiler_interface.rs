@@ -1,4 +1,5 @@
-//! What versions of NCCL's profiler interface report, the masks that ask for it, and a communicator that is recorded.
+//! What versions of NCCL's profiler interface report, the masks that ask for it, and a communicator
+//! that is recorded.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
@@ -36,7 +37,8 @@ pub unsafe fn bytes<'a>(name: *const c_char) -> &'a [u8] {
     if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() }
 }
 
-/// The mask of events that a recorder needs from a table of this version. `events`: launches are timed by events.
+/// The mask of events that a recorder needs from a table of this version. `events`: launches are
+/// timed by events.
 pub fn mask(mode: Mode, interface: u64, events: bool) -> c_int {
     let timing = match (mode, events) {
         (Mode::Cheap, _) => 0,

@@ -1,4 +1,5 @@
-//! Profiler table v2, for NCCL 2.24 to 2.26: no calls of the application and no kernels, and `init` says nothing of its communicator.
+//! Profiler table v2, for NCCL 2.24 to 2.26: no calls of the application and no kernels, and `init`
+//! says nothing of its communicator.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -21,8 +22,14 @@ const INTERFACE: u64 = 2;
 /// The table.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
-pub static ncclProfiler_v2: ProfilerV2 =
-    ProfilerV2 { name: NAME.as_ptr(), init, start_event, stop_event: profiler::stop_event, record_event_state, finalize };
+pub static ncclProfiler_v2: ProfilerV2 = ProfilerV2 {
+    name: NAME.as_ptr(),
+    init,
+    start_event,
+    stop_event: profiler::stop_event,
+    record_event_state,
+    finalize,
+};
 
 /// A communicator, which its first event describes.
 struct Context {
@@ -33,30 +40,42 @@ struct Context {
 impl Context {
     /// The number of the communicator.
     unsafe fn comm(&self, hash: u64, name: *const c_char, rank: c_int) -> u32 {
-        // SAFETY: the caller guarantees a C string or NULL.
-        *self.comm.get_or_init(|| self.recorder.comm(hash, &String::from_utf8_lossy(unsafe { bytes(name) }), rank, 0, 0))
+        *self.comm.get_or_init(|| {
+            // SAFETY: the caller guarantees a C string or NULL.
+            self.recorder.comm(hash, &String::from_utf8_lossy(unsafe { bytes(name) }), rank, 0, 0)
+        })
     }
 }
 
 unsafe extern "C" fn init(context: *mut *mut c_void, mask: *mut c_int) -> NcclResult {
     entry("profiler init", || {
-        let (context, mask) = (given(context, "pointer for the context")?, given(mask, "pointer for the mask")?);
+        let (context, mask) =
+            (given(context, "pointer for the context")?, given(mask, "pointer for the mask")?);
         let recorder = recording::recorder(None, INTERFACE);
         let asked = || what_ran::context(INTERFACE, mask.as_ptr());
-        let made = recorder.map_or_else(asked, |recorder| Box::into_raw(Box::new(Context { recorder, comm: OnceLock::new() })).cast());
+        let made = recorder.map_or_else(asked, |recorder| {
+            Box::into_raw(Box::new(Context { recorder, comm: OnceLock::new() })).cast()
+        });
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
-            mask.write(recorder.map_or(0, |_| profiler_interface::mask(Mode::Cheap, INTERFACE, false)));
+            mask.write(
+                recorder.map_or(0, |_| profiler_interface::mask(Mode::Cheap, INTERFACE, false)),
+            );
         }
         Ok(())
     })
 }
 
-unsafe extern "C" fn start_event(context: *mut c_void, event: *mut *mut c_void, descr: *mut c_void) -> NcclResult {
+unsafe extern "C" fn start_event(
+    context: *mut c_void,
+    event: *mut *mut c_void,
+    descr: *mut c_void,
+) -> NcclResult {
     entry("startEvent", || {
         let event = given(event, "pointer for the event")?;
-        // SAFETY: not NULL, and NCCL passes the address of its own pointer. No event of this version needs a handle.
+        // SAFETY: not NULL, and NCCL passes the address of its own pointer. No event of this
+        // version needs a handle.
         unsafe { event.write(null_mut()) };
         let descr = given(descr, "descriptor")?.as_ptr();
         // SAFETY: NCCL passes a descriptor of this version, whose body lies at this offset.
@@ -83,8 +102,19 @@ unsafe fn record(context: &Context, head: &HeadV4, body: *mut c_void) {
                 let call = coded(coll.func, coll.datatype, coll.algo, coll.proto);
                 (call, context.comm(coll.comm_hash, coll.name, head.rank))
             };
-            let call = Call { channels: coll.channels, peer: coll.root, count: coll.count as u64, ..call };
-            context.recorder.task(comm, &Task { kind: Kind::Coll, call, api: 0, sequence: coll.sequence, launch: 0, kernels: false });
+            let call =
+                Call { channels: coll.channels, peer: coll.root, count: coll.count as u64, ..call };
+            context.recorder.task(
+                comm,
+                &Task {
+                    kind: Kind::Coll,
+                    call,
+                    api: 0,
+                    sequence: coll.sequence,
+                    launch: 0,
+                    kernels: false,
+                },
+            );
         }
         event::P2P => {
             // SAFETY: the body of this kind of event.
@@ -92,23 +122,34 @@ unsafe fn record(context: &Context, head: &HeadV4, body: *mut c_void) {
             // SAFETY: NCCL passes C strings.
             let (call, comm) = unsafe {
                 let none = std::ptr::null();
-                (coded(p2p.func, p2p.datatype, none, none), context.comm(p2p.comm_hash, p2p.name, head.rank))
+                (
+                    coded(p2p.func, p2p.datatype, none, none),
+                    context.comm(p2p.comm_hash, p2p.name, head.rank),
+                )
             };
             let call = Call { peer: p2p.peer, count: p2p.count as u64, ..call };
-            context.recorder.task(comm, &Task { kind: Kind::P2p, call, api: 0, sequence: 0, launch: 0, kernels: false });
+            context.recorder.task(
+                comm,
+                &Task { kind: Kind::P2p, call, api: 0, sequence: 0, launch: 0, kernels: false },
+            );
         }
         _ => {}
     }
 }
 
-unsafe extern "C" fn record_event_state(_event: *mut c_void, _state: c_int, _arguments: *mut c_void) -> NcclResult {
+unsafe extern "C" fn record_event_state(
+    _event: *mut c_void,
+    _state: c_int,
+    _arguments: *mut c_void,
+) -> NcclResult {
     entry("recordEventState", || Ok(()))
 }
 
 unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry("profiler finalize", || {
         if !context.is_null() && !what_ran::is_context(context) {
-            // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
+            // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as
+            // its last use.
             let context = unsafe { Box::from_raw(context.cast::<Context>()) };
             if let Some(comm) = context.comm.get() {
                 context.recorder.comm_end(*comm);

@@ -32,14 +32,26 @@ unsafe extern "C" fn init(
     logger: Option<Logger>,
 ) -> NcclResult {
     // SAFETY: NCCL passes the addresses of its own variables and a C string or NULL.
-    unsafe { profiler::init(context, mask, logger, &Described { id, name, rank, ranks, nodes, interface: 4 }) }
+    unsafe {
+        profiler::init(
+            context,
+            mask,
+            logger,
+            &Described { id, name, rank, ranks, nodes, interface: 4 },
+        )
+    }
 }
 
-unsafe extern "C" fn start_event(context: *mut c_void, event: *mut *mut c_void, descr: *mut c_void) -> NcclResult {
+unsafe extern "C" fn start_event(
+    context: *mut c_void,
+    event: *mut *mut c_void,
+    descr: *mut c_void,
+) -> NcclResult {
     entry("startEvent", || {
         // SAFETY: NCCL passes a descriptor of this version.
         let head = unsafe { given(descr, "descriptor")?.cast::<HeadV4>().as_ref() };
-        // SAFETY: NCCL passes the context of init, the address of its own pointer, and a descriptor of this kind.
+        // SAFETY: NCCL passes the context of init, the address of its own pointer, and a descriptor
+        // of this kind.
         unsafe { profiler::start(context, event, descr, head.kind.into(), head.parent) }
     })
 }

@@ -1,5 +1,5 @@
-//! Profiler tables v5 (NCCL 2.28), v6 (2.29 and 2.30) and v7 (2.31 and newer). They have the same functions; v6 and v7 have more kinds of
-//! events, and more at the end of some descriptors.
+//! Profiler tables v5 (NCCL 2.28), v6 (2.29 and 2.30) and v7 (2.31 and newer). They have the same
+//! functions; v6 and v7 have more kinds of events, and more at the end of some descriptors.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -25,7 +25,16 @@ pub static ncclProfiler_v6: ProfilerV5 = table(init::<6>);
 #[unsafe(no_mangle)]
 pub static ncclProfiler_v7: ProfilerV5 = table(init::<7>);
 
-type Init = unsafe extern "C" fn(*mut *mut c_void, u64, *mut c_int, *const c_char, c_int, c_int, c_int, Option<Logger>) -> NcclResult;
+type Init = unsafe extern "C" fn(
+    *mut *mut c_void,
+    u64,
+    *mut c_int,
+    *const c_char,
+    c_int,
+    c_int,
+    c_int,
+    Option<Logger>,
+) -> NcclResult;
 
 const fn table(init: Init) -> ProfilerV5 {
     ProfilerV5 {
@@ -49,14 +58,26 @@ unsafe extern "C" fn init<const INTERFACE: u64>(
     logger: Option<Logger>,
 ) -> NcclResult {
     // SAFETY: NCCL passes the addresses of its own variables and a C string or NULL.
-    unsafe { profiler::init(context, mask, logger, &Described { id, name, rank, ranks, nodes, interface: INTERFACE }) }
+    unsafe {
+        profiler::init(
+            context,
+            mask,
+            logger,
+            &Described { id, name, rank, ranks, nodes, interface: INTERFACE },
+        )
+    }
 }
 
-unsafe extern "C" fn start_event(context: *mut c_void, event: *mut *mut c_void, descr: *mut c_void) -> NcclResult {
+unsafe extern "C" fn start_event(
+    context: *mut c_void,
+    event: *mut *mut c_void,
+    descr: *mut c_void,
+) -> NcclResult {
     entry("startEvent", || {
         // SAFETY: NCCL passes a descriptor of this version.
         let head = unsafe { given(descr, "descriptor")?.cast::<Head>().as_ref() };
-        // SAFETY: NCCL passes the context of init, the address of its own pointer, and a descriptor of this kind.
+        // SAFETY: NCCL passes the context of init, the address of its own pointer, and a descriptor
+        // of this kind.
         unsafe { profiler::start(context, event, descr, head.kind, head.parent) }
     })
 }

@@ -1,4 +1,5 @@
-//! Devices, connections and memory. Functions that are the same in all versions are exported as they are.
+//! Devices, connections and memory. Functions that are the same in all versions are exported as
+//! they are.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -44,7 +45,11 @@ pub unsafe extern "C" fn devices(ndev: *mut c_int) -> NcclResult {
 }
 
 /// `properties` fills the version's structure for a device and its number.
-pub unsafe fn get_properties<P>(dev: c_int, props: *mut P, properties: impl FnOnce(usize, &NetDevice) -> P) -> NcclResult {
+pub unsafe fn get_properties<P>(
+    dev: c_int,
+    props: *mut P,
+    properties: impl FnOnce(usize, &NetDevice) -> P,
+) -> NcclResult {
     entry("getProperties", || {
         let props = given(props, "pointer for the properties")?;
         let (index, device) = Net::opened()?.device(dev)?;
@@ -62,7 +67,8 @@ pub unsafe fn listen(dev: c_int, handle: *mut c_void, listen_comm: *mut *mut c_v
         let net = Net::opened()?;
         let (index, _) = net.device(dev)?;
         let (listener, bytes) = net.transport.listen(index)?;
-        // SAFETY: not NULL; NCCL passes HANDLE_BYTES writable bytes and its comm pointer. All bytes are written, as NCCL sends all of them.
+        // SAFETY: not NULL; NCCL passes HANDLE_BYTES writable bytes and its comm pointer. All bytes
+        // are written, as NCCL sends all of them.
         unsafe {
             handle.write(bytes);
             comm.write(Box::into_raw(listener).cast());
@@ -78,7 +84,8 @@ pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_vo
         let handle = given(handle, "handle")?.cast::<Handle>();
         let net = Net::opened()?;
         let (index, _) = net.device(dev)?;
-        // SAFETY: not NULL; NCCL passes the HANDLE_BYTES bytes of a listener and does not change them during the call.
+        // SAFETY: not NULL; NCCL passes the HANDLE_BYTES bytes of a listener and does not change
+        // them during the call.
         if let Some(sender) = net.transport.connect(index, unsafe { handle.as_ref() })? {
             // SAFETY: `output` has checked this pointer.
             unsafe { comm.write(Box::into_raw(sender).cast()) };
@@ -87,12 +94,17 @@ pub unsafe fn connect(dev: c_int, handle: *mut c_void, send_comm: *mut *mut c_vo
     })
 }
 
-pub unsafe extern "C" fn accept(listen_comm: *mut c_void, recv_comm: *mut *mut c_void, _device: *mut *mut DeviceHandle) -> NcclResult {
+pub unsafe extern "C" fn accept(
+    listen_comm: *mut c_void,
+    recv_comm: *mut *mut c_void,
+    _device: *mut *mut DeviceHandle,
+) -> NcclResult {
     entry("accept", || {
         // SAFETY: NCCL passes NULL or the address of its own comm pointer.
         let comm = unsafe { output(recv_comm, "pointer for the receive comm") }?;
         let mut listener = given(listen_comm, "listen comm")?.cast::<Listener>();
-        // SAFETY: `listen` made it with Box::into_raw; NCCL has not closed it and uses it on one thread at a time.
+        // SAFETY: `listen` made it with Box::into_raw; NCCL has not closed it and uses it on one
+        // thread at a time.
         if let Some(receiver) = unsafe { listener.as_mut() }.accept()? {
             // SAFETY: `output` has checked this pointer.
             unsafe { comm.write(Box::into_raw(receiver).cast()) };
@@ -110,12 +122,15 @@ pub unsafe extern "C" fn reg_mr(
 ) -> NcclResult {
     entry("regMr", || {
         if kind != pointer::HOST {
-            let message = format!("regMr of memory of type {kind:#x}: only host memory, {:#x}, is supported", pointer::HOST);
+            let message = format!(
+                "regMr of memory of type {kind:#x}: only host memory, {:#x}, is supported",
+                pointer::HOST
+            );
             return Err(Error::new(Kind::Usage, message));
         }
         if !mhandle.is_null() {
-            // SAFETY: not NULL, and NCCL passes the address of its own pointer. Sockets need no registration, so there is nothing to
-            // undo.
+            // SAFETY: not NULL, and NCCL passes the address of its own pointer. Sockets need no
+            // registration, so there is nothing to undo.
             unsafe { mhandle.write(ptr::null_mut()) };
         }
         Ok(())
@@ -141,10 +156,12 @@ pub unsafe extern "C" fn close_listen(listen_comm: *mut c_void) -> NcclResult {
     entry("closeListen", || unsafe { close::<Listener>(listen_comm) })
 }
 
-/// Drop what `Box::into_raw` made. NULL is allowed: when NCCL aborts a communicator it also closes comms that were never made.
+/// Drop what `Box::into_raw` made. NULL is allowed: when NCCL aborts a communicator it also closes
+/// comms that were never made.
 unsafe fn close<T>(comm: *mut c_void) -> Result<(), Error> {
     if !comm.is_null() {
-        // SAFETY: the caller guarantees a pointer that Box::into_raw made for this type, and that this is its last use.
+        // SAFETY: the caller guarantees a pointer that Box::into_raw made for this type, and that
+        // this is its last use.
         drop(unsafe { Box::from_raw(comm.cast::<T>()) });
     }
     Ok(())

@@ -33,14 +33,21 @@ fn a_panic_is_an_internal_error_that_names_the_call() {
     let missing = 7;
     assert_eq!(entry("isend", || panic!("on purpose")), result::INTERNAL_ERROR);
     assert_eq!(init_entry(|| panic!("on purpose")), result::INTERNAL_ERROR);
-    assert_eq!(caught("isend", || panic!("on purpose")).unwrap_err().message, "panic in isend: on purpose");
-    assert_eq!(caught("test", || panic!("no stream {missing}")).unwrap_err().message, "panic in test: no stream 7");
+    assert_eq!(
+        caught("isend", || panic!("on purpose")).unwrap_err().message,
+        "panic in isend: on purpose"
+    );
+    assert_eq!(
+        caught("test", || panic!("no stream {missing}")).unwrap_err().message,
+        "panic in test: no stream 7"
+    );
 }
 
 /// Functions of which nothing can panic.
 const PLAIN: [&str; 3] = ["busbw_version", "busbw_loop_step_bytes", "busbw_ran_ask"];
 /// What catches a panic, or calls a function that does.
-const GUARDS: [&str; 7] = ["entry(", "or_write(", "guarded(", "setup::", "profiler::init(", "tuner::", "traffic::"];
+const GUARDS: [&str; 7] =
+    ["entry(", "or_write(", "guarded(", "setup::", "profiler::init(", "tuner::", "traffic::"];
 
 /// A panic that leaves an `extern "C"` function ends the application.
 #[test]
@@ -50,11 +57,19 @@ fn every_function_for_c_catches_panics() {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     for file in files.filter(|path| path.is_file() && !path.ends_with("tests.rs")) {
         let text = std::fs::read_to_string(&file).unwrap();
-        for function in text.split("extern \"C\" fn ").skip(1).filter(|function| function.starts_with(|c: char| c.is_alphabetic())) {
+        for function in text
+            .split("extern \"C\" fn ")
+            .skip(1)
+            .filter(|function| function.starts_with(|c: char| c.is_alphabetic()))
+        {
             let name = function.split(['(', '<']).next().unwrap();
             let body = function.split("\n}\n").next().unwrap();
             let caught = GUARDS.iter().any(|guard| body.contains(guard));
-            assert!(caught || PLAIN.contains(&name), "{}: {name} does not catch panics", file.display());
+            assert!(
+                caught || PLAIN.contains(&name),
+                "{}: {name} does not catch panics",
+                file.display()
+            );
             seen += 1;
         }
     }
@@ -71,13 +86,21 @@ fn a_limit_that_is_no_time_is_refused_and_zero_does_not_wait() {
     assert!(!exchange.is_null());
     let mut join = |join_s, patience_s| {
         // SAFETY: the exchange has not joined, and there is one handle for its peer.
-        let failed = unsafe { busbw_exchange_join(exchange, handle.as_ptr(), join_s, patience_s, room(&mut text)) };
+        let failed = unsafe {
+            busbw_exchange_join(exchange, handle.as_ptr(), join_s, patience_s, room(&mut text))
+        };
         // SAFETY: the call has written a C string.
         (failed, unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned())
     };
     for wrong in [-1.0, -1e-9, f64::NAN, f64::INFINITY, 1e12, 1e300] {
-        assert_eq!(join(wrong, 1.0), (1, format!("a limit of {wrong:?} s for connecting: it is 0 to 31536000 s")));
-        assert_eq!(join(1.0, wrong), (1, format!("a limit of {wrong:?} s for an exchange: it is 0 to 31536000 s")));
+        assert_eq!(
+            join(wrong, 1.0),
+            (1, format!("a limit of {wrong:?} s for connecting: it is 0 to 31536000 s"))
+        );
+        assert_eq!(
+            join(1.0, wrong),
+            (1, format!("a limit of {wrong:?} s for an exchange: it is 0 to 31536000 s"))
+        );
     }
     assert_eq!(join(0.0, 0.0), (1, "1 of 1 ranks have not connected within 0 s".to_owned()));
     // SAFETY: `open` made it; this is its last use.
@@ -117,14 +140,17 @@ fn properties_describe_the_device() {
 
 #[test]
 fn a_virtual_device_has_no_path_and_its_speed_saturates() {
-    let lo = NetDevice::new(&Device { name: "lo".to_string(), pci_path: None, speed_mbps: u32::MAX }).unwrap();
+    let lo =
+        NetDevice::new(&Device { name: "lo".to_string(), pci_path: None, speed_mbps: u32::MAX })
+            .unwrap();
     assert!(crate::net_v8::properties(0, &lo).pci_path.is_null());
     assert_eq!(lo.speed(), c_int::MAX);
 }
 
 #[test]
 fn null_is_a_usage_error_everywhere() {
-    let (null, nulls, ints) = (null_mut::<c_void>(), null_mut::<*mut c_void>(), null_mut::<c_int>());
+    let (null, nulls, ints) =
+        (null_mut::<c_void>(), null_mut::<*mut c_void>(), null_mut::<c_int>());
     // SAFETY: these functions check for NULL before they use a pointer.
     let results = unsafe {
         [
@@ -151,12 +177,19 @@ fn null_is_a_usage_error_everywhere() {
 #[test]
 fn closing_nothing_is_fine() {
     // SAFETY: these functions check for NULL before they use a pointer.
-    let results =
-        unsafe { [(V8.close_send)(null_mut()), (V8.close_recv)(null_mut()), (V8.close_listen)(null_mut()), (V11.finalize)(null_mut())] };
+    let results = unsafe {
+        [
+            (V8.close_send)(null_mut()),
+            (V8.close_recv)(null_mut()),
+            (V8.close_listen)(null_mut()),
+            (V11.finalize)(null_mut()),
+        ]
+    };
     assert_eq!(results, [result::SUCCESS; 4]);
 }
 
-/// irecv of `n` buffers of `size` bytes with a flag left in the request. Returns the result and the request.
+/// irecv of `n` buffers of `size` bytes with a flag left in the request. Returns the result and the
+/// request.
 fn group(n: c_int, size: c_int) -> (NcclResult, *mut c_void) {
     let comm = NonNull::<c_void>::dangling().as_ptr();
     let mut request = dangling_mut::<c_void>();
@@ -164,7 +197,17 @@ fn group(n: c_int, size: c_int) -> (NcclResult, *mut c_void) {
     let mut data = [(&raw mut byte).cast::<c_void>(); MAX_GROUP + 1];
     let (mut sizes, mut tags) = ([size; MAX_GROUP + 1], [0; MAX_GROUP + 1]);
     // SAFETY: the arrays hold `n` entries. The comm is not used, as the group is refused before.
-    let got = unsafe { (V8.irecv)(comm, n, data.as_mut_ptr(), sizes.as_mut_ptr(), tags.as_mut_ptr(), null_mut(), &raw mut request) };
+    let got = unsafe {
+        (V8.irecv)(
+            comm,
+            n,
+            data.as_mut_ptr(),
+            sizes.as_mut_ptr(),
+            tags.as_mut_ptr(),
+            null_mut(),
+            &raw mut request,
+        )
+    };
     (got, request)
 }
 
@@ -172,7 +215,11 @@ fn group(n: c_int, size: c_int) -> (NcclResult, *mut c_void) {
 fn an_invalid_group_is_refused_and_leaves_no_request() {
     let too_many = c_int::try_from(MAX_GROUP).unwrap() + 1;
     for (n, size) in [(0, 1), (-1, 1), (too_many, 1), (1, -1)] {
-        assert_eq!(group(n, size), (result::INVALID_USAGE, null_mut()), "{n} buffers of {size} bytes");
+        assert_eq!(
+            group(n, size),
+            (result::INVALID_USAGE, null_mut()),
+            "{n} buffers of {size} bytes"
+        );
     }
 }
 
@@ -187,9 +234,11 @@ fn a_negative_send_is_refused() {
 
 #[test]
 fn only_host_memory_can_be_registered() {
-    for (kind, expected) in
-        [(pointer::HOST, result::SUCCESS), (pointer::CUDA, result::INVALID_USAGE), (pointer::DMABUF, result::INVALID_USAGE)]
-    {
+    for (kind, expected) in [
+        (pointer::HOST, result::SUCCESS),
+        (pointer::CUDA, result::INVALID_USAGE),
+        (pointer::DMABUF, result::INVALID_USAGE),
+    ] {
         let mut mhandle = null_mut();
         // SAFETY: regMr uses neither comm nor memory; `mhandle` is a local.
         let got = unsafe { (V8.reg_mr)(null_mut(), null_mut(), 4096, kind, &raw mut mhandle) };
@@ -201,6 +250,8 @@ fn only_host_memory_can_be_registered() {
 fn nothing_is_flushed() {
     let mut request = dangling_mut::<c_void>();
     // SAFETY: iflush uses only the request, a local.
-    let got = unsafe { (V11.iflush)(null_mut(), 1, null_mut(), null_mut(), null_mut(), &raw mut request) };
+    let got = unsafe {
+        (V11.iflush)(null_mut(), 1, null_mut(), null_mut(), null_mut(), &raw mut request)
+    };
     assert_eq!((got, request), (result::INTERNAL_ERROR, null_mut()));
 }

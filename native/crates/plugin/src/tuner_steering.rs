@@ -1,7 +1,8 @@
-//! What `busbw tune` wants the next operations of one function and size to run with, and NCCL's costs for them.
+//! What `busbw tune` wants the next operations of one function and size to run with, and NCCL's
+//! costs for them.
 //!
-//! A table is read once for each communicator. Steering changes between two operations of one communicator, so that candidates are
-//! measured in turn over the same connections.
+//! A table is read once for each communicator. Steering changes between two operations of one
+//! communicator, so that candidates are measured in turn over the same connections.
 
 use std::ffi::{c_float, c_int};
 use std::slice;
@@ -12,10 +13,12 @@ use crate::entry::guarded;
 use crate::tuner_table::Wanted;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-static STEERING: Mutex<Steering> = Mutex::new(Steering { function: -1, bytes: 0, wanted: None, costs: Vec::new(), nodes: 0 });
+static STEERING: Mutex<Steering> =
+    Mutex::new(Steering { function: -1, bytes: 0, wanted: None, costs: Vec::new(), nodes: 0 });
 
-/// The operations that are steered, what they should run with (None: what they would without steering), and for one that NCCL asked for:
-/// the cost table that it passed, and the nodes of its communicator.
+/// The operations that are steered, what they should run with (None: what they would without
+/// steering), and for one that NCCL asked for: the cost table that it passed, and the nodes of its
+/// communicator.
 #[derive(Debug)]
 struct Steering {
     function: c_int,
@@ -30,7 +33,8 @@ pub fn armed() -> bool {
     ARMED.load(Ordering::Acquire)
 }
 
-/// What this operation should run with, None if nothing is steered to; if the operation is steered, keeps the costs and the number of nodes.
+/// What this operation should run with, None if nothing is steered to; if the operation is steered,
+/// keeps the costs and the number of nodes.
 pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> Option<Wanted> {
     if !armed() {
         return None;
@@ -40,32 +44,43 @@ pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> 
         return None;
     }
     if costs.iter().any(|&cost| cost >= 0.0) {
-        costs.clone_into(&mut steering.costs); // NCCL may also ask for what no algorithm of the table runs
+        // NCCL may also ask for what no algorithm of the table runs
+        costs.clone_into(&mut steering.costs);
     }
     steering.nodes = nodes;
     steering.wanted
 }
 
-/// Let operations of `function` with `bytes` run with this algorithm and protocol, in NCCL's numbers, and at most `channels`; 0 channels is
-/// NCCL's number. With a negative algorithm they run as without steering: as a table or this network's rules say, else as NCCL chooses. Their
-/// costs are kept then too. A negative function steers nothing. All ranks must say the same.
+/// Let operations of `function` with `bytes` run with this algorithm and protocol, in NCCL's
+/// numbers, and at most `channels`; 0 channels is NCCL's number. With a negative algorithm they run
+/// as without steering: as a table or this network's rules say, else as NCCL chooses. Their costs
+/// are kept then too. A negative function steers nothing. All ranks must say the same.
 #[unsafe(no_mangle)]
-pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_int, protocol: c_int, channels: c_int) {
+pub extern "C" fn busbw_tuner_steer(
+    function: c_int,
+    bytes: usize,
+    algorithm: c_int,
+    protocol: c_int,
+    channels: c_int,
+) {
     guarded("busbw_tuner_steer", (), || {
-        let wanted = usize::try_from(algorithm).ok().zip(usize::try_from(protocol).ok()).map(|(algorithm, protocol)| Wanted {
-            algorithm,
-            protocol,
-            channels: channels.max(0),
-            chunk: 0,
-        });
+        let wanted = usize::try_from(algorithm).ok().zip(usize::try_from(protocol).ok()).map(
+            |(algorithm, protocol)| Wanted {
+                algorithm,
+                protocol,
+                channels: channels.max(0),
+                chunk: 0,
+            },
+        );
         let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
         *steering = Steering { function, bytes, wanted, costs: Vec::new(), nodes: 0 };
         ARMED.store(true, Ordering::Release);
     });
 }
 
-/// Copy NCCL's cost table for the steered operations, as it was before steering: microseconds by algorithm and protocol, negative for what
-/// NCCL cannot run. Returns the number of entries, 0 if NCCL has not asked since the last call of `busbw_tuner_steer`.
+/// Copy NCCL's cost table for the steered operations, as it was before steering: microseconds by
+/// algorithm and protocol, negative for what NCCL cannot run. Returns the number of entries, 0 if
+/// NCCL has not asked since the last call of `busbw_tuner_steer`.
 ///
 /// # Safety
 /// `costs` has room for `most` values.
@@ -78,14 +93,17 @@ pub unsafe extern "C" fn busbw_tuner_costs(costs: *mut c_float, most: usize) -> 
         let steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
         let count = steering.costs.len().min(most);
         // SAFETY: not NULL, and the caller guarantees the room.
-        unsafe { slice::from_raw_parts_mut(costs, count) }.copy_from_slice(&steering.costs[..count]);
+        unsafe { slice::from_raw_parts_mut(costs, count) }
+            .copy_from_slice(&steering.costs[..count]);
         count
     })
 }
 
-/// The nodes of the communicator of the steered operations as NCCL counts them: hosts that NVLink joins may be one. 0 if NCCL has not asked
-/// since the last call of `busbw_tuner_steer`.
+/// The nodes of the communicator of the steered operations as NCCL counts them: hosts that NVLink
+/// joins may be one. 0 if NCCL has not asked since the last call of `busbw_tuner_steer`.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_tuner_nodes() -> usize {
-    guarded("busbw_tuner_nodes", 0, || STEERING.lock().unwrap_or_else(PoisonError::into_inner).nodes)
+    guarded("busbw_tuner_nodes", 0, || {
+        STEERING.lock().unwrap_or_else(PoisonError::into_inner).nodes
+    })
 }

@@ -1,4 +1,5 @@
-//! What a user wants collectives to run with: `BUSBW_TUNER_TABLE` names a file with a line for each range of sizes.
+//! What a user wants collectives to run with: `BUSBW_TUNER_TABLE` names a file with a line for each
+//! range of sizes.
 
 use std::env;
 use std::ffi::c_int;
@@ -15,7 +16,8 @@ const VARIABLE: &str = "BUSBW_TUNER_TABLE";
 const HEADER: &str = "busbw-tuner-table 1";
 /// The first word of lines that only describe how the table came about.
 const ABOUT: &str = "about";
-/// Bytes of a chunk. NCCL divides by its multiple of a protocol's grain, which is at most 1920, and keeps it as an int.
+/// Bytes of a chunk. NCCL divides by its multiple of a protocol's grain, which is at most 1920, and
+/// keeps it as an int.
 const SMALLEST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 1 << 30;
 /// In place of a number: any number of hosts, or NCCL's number of channels.
@@ -28,11 +30,13 @@ const FUNCTIONS: [(&str, c_int); 5] = [
     ("all_reduce", function::ALL_REDUCE),
 ];
 /// Rows of NCCL's cost table.
-const ALGORITHMS: [&str; 7] = ["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"];
+const ALGORITHMS: [&str; 7] =
+    ["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"];
 /// Columns of NCCL's cost table.
 const PROTOCOLS: [&str; 3] = ["LL", "LL128", "Simple"];
 
-/// Algorithm and protocol, as rows and columns of NCCL's cost table, and the most channels: 0 for NCCL's number.
+/// Algorithm and protocol, as rows and columns of NCCL's cost table, and the most channels: 0 for
+/// NCCL's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Row.
@@ -58,24 +62,32 @@ struct Rule {
 pub struct Table(Vec<Rule>);
 
 impl Table {
-    /// The table that the environment names, for communicators of `ranks` on `hosts`. Empty without one, or with one that cannot be read,
-    /// of which a warning says why: NCCL then chooses itself.
+    /// The table that the environment names, for communicators of `ranks` on `hosts`. Empty without
+    /// one, or with one that cannot be read, of which a warning says why: NCCL then chooses itself.
     pub fn of_environment(ranks: usize, hosts: usize) -> Self {
-        let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) else { return Self::default() };
+        let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
+            return Self::default();
+        };
         Self::read(Path::new(&path), ranks, hosts).unwrap_or_else(|error| {
-            logger::say(Level::Warn, &format!("{VARIABLE}={}: {error}; NCCL chooses", path.to_string_lossy()));
+            logger::say(
+                Level::Warn,
+                &format!("{VARIABLE}={}: {error}; NCCL chooses", path.to_string_lossy()),
+            );
             Self::default()
         })
     }
 
-    /// A file of rules `RANKS HOSTS COLLECTIVE FIRST LAST ALGORITHM PROTOCOL CHANNELS [CHUNK]` below a line with the format's name and
-    /// version. FIRST and LAST are the bytes of the smallest and the largest operation, CHUNK those of a chunk. `#` begins a comment, `about`
-    /// a line for people.
+    /// A file of rules `RANKS HOSTS COLLECTIVE FIRST LAST ALGORITHM PROTOCOL CHANNELS [CHUNK]`
+    /// below a line with the format's name and version. FIRST and LAST are the bytes of the
+    /// smallest and the largest operation, CHUNK those of a chunk. `#` begins a comment, `about` a
+    /// line for people.
     ///
     /// # Errors
-    /// The file cannot be read, it is of another version, a line is no rule, or two rules are for the same size.
+    /// The file cannot be read, it is of another version, a line is no rule, or two rules are for
+    /// the same size.
     pub fn read(path: &Path, ranks: usize, hosts: usize) -> Result<Self, Error> {
-        let text = fs::read_to_string(path).map_err(|error| Error::new(Kind::Usage, error.to_string()))?;
+        let text =
+            fs::read_to_string(path).map_err(|error| Error::new(Kind::Usage, error.to_string()))?;
         Self::parse(&text, ranks, hosts)
     }
 
@@ -84,7 +96,9 @@ impl Table {
     /// # Errors
     /// As of `read`.
     pub fn parse(text: &str, ranks: usize, hosts: usize) -> Result<Self, Error> {
-        let wrong = |number: usize, what: &str, line: &str| Error::new(Kind::Usage, format!("line {} {what}: {line}", number + 1));
+        let wrong = |number: usize, what: &str, line: &str| {
+            Error::new(Kind::Usage, format!("line {} {what}: {line}", number + 1))
+        };
         let mut rules = Vec::new();
         let mut begun = false;
         for (number, whole) in text.lines().enumerate() {
@@ -102,7 +116,8 @@ impl Table {
             if line.split_whitespace().next() == Some(ABOUT) {
                 continue;
             }
-            let (of_ranks, of_hosts, rule) = rule(line).ok_or_else(|| wrong(number, "is not a rule", line))?;
+            let (of_ranks, of_hosts, rule) =
+                rule(line).ok_or_else(|| wrong(number, "is not a rule", line))?;
             if of_ranks == ranks && of_hosts.is_none_or(|of_hosts| of_hosts == hosts) {
                 rules.push((number, rule));
             }
@@ -113,7 +128,11 @@ impl Table {
             if one.function == next.function && next.first <= one.last {
                 return Err(Error::new(
                     Kind::Usage,
-                    format!("lines {} and {} are for the same sizes", first.min(second) + 1, first.max(second) + 1),
+                    format!(
+                        "lines {} and {} are for the same sizes",
+                        first.min(second) + 1,
+                        first.max(second) + 1
+                    ),
                 ));
             }
         }
@@ -136,17 +155,27 @@ impl Table {
 /// Ranks, hosts (None for any) and the rule of a line; None if it is none.
 fn rule(line: &str) -> Option<(usize, Option<usize>, Rule)> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let &[ranks, hosts, collective, first, last, algorithm, protocol, channels, ref chunk @ ..] = words.as_slice() else { return None };
+    let &[ranks, hosts, collective, first, last, algorithm, protocol, channels, ref chunk @ ..] =
+        words.as_slice()
+    else {
+        return None;
+    };
     let chunk = match *chunk {
         [] => 0,
-        [chunk] => chunk.parse().ok().filter(|chunk| (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(chunk))?,
+        [chunk] => {
+            chunk.parse().ok().filter(|chunk| (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(chunk))?
+        }
         _ => return None,
     };
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
     let wanted = Wanted {
         algorithm: ALGORITHMS.iter().position(|name| *name == algorithm)?,
         protocol: PROTOCOLS.iter().position(|name| *name == protocol)?,
-        channels: if channels == ANY { 0 } else { channels.parse().ok().filter(|count| *count > 0)? },
+        channels: if channels == ANY {
+            0
+        } else {
+            channels.parse().ok().filter(|count| *count > 0)?
+        },
         chunk,
     };
     let &(_, function) = FUNCTIONS.iter().find(|(name, _)| *name == collective)?;

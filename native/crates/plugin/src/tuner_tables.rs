@@ -1,4 +1,5 @@
-//! The tuner tables: v2 has no costs, v4 and later ones ask for the same, from v5 on with an init of their own, from v6 on also for chunks.
+//! The tuner tables: v2 has no costs, v4 and later ones ask for the same, from v5 on with an init
+//! of their own, from v6 on also for chunks.
 
 use std::ffi::{c_float, c_int, c_void};
 
@@ -12,12 +13,14 @@ use crate::tuner;
 /// For NCCL 2.21 to 2.23.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init, get_coll_info: get_coll_info_v2, destroy: end };
+pub static ncclTunerPlugin_v2: TunerV2 =
+    TunerV2 { name: NAME.as_ptr(), init, get_coll_info: get_coll_info_v2, destroy: end };
 
 /// For NCCL 2.24 to 2.27.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v4: TunerV4 = TunerV4 { name: NAME.as_ptr(), init, get_coll_info, destroy: end };
+pub static ncclTunerPlugin_v4: TunerV4 =
+    TunerV4 { name: NAME.as_ptr(), init, get_coll_info, destroy: end };
 
 /// For NCCL 2.28 and 2.29.
 #[allow(non_upper_case_globals)]
@@ -29,7 +32,8 @@ pub static ncclTunerPlugin_v5: TunerV5 = V5;
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v6: TunerV6 = V6;
 
-/// For NCCL 2.32.6 and newer. The constants of NCCL's model, which are not used, are larger than in v6.
+/// For NCCL 2.32.6 and newer. The constants of NCCL's model, which are not used, are larger than in
+/// v6.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v7: TunerV6 = V6;
@@ -37,7 +41,12 @@ pub static ncclTunerPlugin_v7: TunerV6 = V6;
 const V5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info, finalize: end };
 const V6: TunerV6 = TunerV6 { v5: V5, get_chunk_size };
 
-unsafe extern "C" fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
+unsafe extern "C" fn init(
+    ranks: usize,
+    nodes: usize,
+    logger: Option<Logger>,
+    context: *mut *mut c_void,
+) -> NcclResult {
     // SAFETY: NCCL passes NULL or the address of its own context pointer.
     entry("tuner init", || unsafe { tuner::init(context, ranks, nodes, logger) })
 }
@@ -84,8 +93,14 @@ unsafe extern "C" fn get_coll_info(
     entry("getCollInfo", || {
         let protocols = usize::try_from(protocols).unwrap_or(0).max(1);
         let costs = given(table.cast::<c_float>(), "cost table")?;
-        // SAFETY: the type says pointer to pointers, but NCCL passes one array of algorithms x protocols, which only this call uses.
-        let costs = unsafe { std::slice::from_raw_parts_mut(costs.as_ptr(), usize::try_from(algorithms).unwrap_or(0) * protocols) };
+        // SAFETY: the type says pointer to pointers, but NCCL passes one array of algorithms x
+        // protocols, which only this call uses.
+        let costs = unsafe {
+            std::slice::from_raw_parts_mut(
+                costs.as_ptr(),
+                usize::try_from(algorithms).unwrap_or(0) * protocols,
+            )
+        };
         // SAFETY: NCCL passes the context of init and the address of its own int.
         unsafe { tuner::tune(context, function, bytes, costs, protocols, channels) }
     })
@@ -101,7 +116,9 @@ unsafe extern "C" fn get_chunk_size(
     chunk_size: *mut usize,
 ) -> NcclResult {
     // SAFETY: NCCL passes the context of init and the address of its own size.
-    entry("getChunkSize", || unsafe { tuner::chunk(context, function, bytes, [algorithm, protocol], chunk_size) })
+    entry("getChunkSize", || unsafe {
+        tuner::chunk(context, function, bytes, [algorithm, protocol], chunk_size)
+    })
 }
 
 unsafe extern "C" fn end(context: *mut c_void) -> NcclResult {

@@ -1,6 +1,8 @@
-//! What NCCL runs for calls that busbw asks about: the tasks that it reports between `busbw_ran_start` and `busbw_ran_stop`.
+//! What NCCL runs for calls that busbw asks about: the tasks that it reports between
+//! `busbw_ran_start` and `busbw_ran_stop`.
 //!
-//! At other times NCCL's mask is 0, so that it reports nothing of timed calls. Where BUSBW_CAPTURE records all calls, nothing can be asked.
+//! At other times NCCL's mask is 0, so that it reports nothing of timed calls. Where BUSBW_CAPTURE
+//! records all calls, nothing can be asked.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write;
@@ -46,7 +48,8 @@ impl Reported {
     }
 }
 
-/// The context of communicators that can be asked: no state of their own, but not NULL, as NCCL may take that for none.
+/// The context of communicators that can be asked: no state of their own, but not NULL, as NCCL may
+/// take that for none.
 static CONTEXT: u8 = 0;
 
 /// Whether a context is that of a communicator that can be asked.
@@ -54,7 +57,8 @@ pub fn is_context(context: *mut c_void) -> bool {
     context.cast_const() == (&raw const CONTEXT).cast()
 }
 
-/// The context of a communicator that is created now, with NCCL's mask of events, if busbw asks what it runs; else NULL.
+/// The context of a communicator that is created now, with NCCL's mask of events, if busbw asks
+/// what it runs; else NULL.
 pub fn context(interface: u64, mask: *mut c_int) -> *mut c_void {
     if !ASKED.load(Ordering::Relaxed) {
         return null_mut();
@@ -64,8 +68,8 @@ pub fn context(interface: u64, mask: *mut c_int) -> *mut c_void {
     (&raw const CONTEXT).cast_mut().cast()
 }
 
-/// An event of v4 to v7 on a communicator that can be asked; returns its handle. Parents have one, as in a recording: NCCL may not report
-/// tasks of parents without.
+/// An event of v4 to v7 on a communicator that can be asked; returns its handle. Parents have one,
+/// as in a recording: NCCL may not report tasks of parents without.
 ///
 /// # Safety
 /// `body` is that of a descriptor of this kind, in the version of `context`.
@@ -84,7 +88,9 @@ pub unsafe fn begun(body: *mut c_void, kind: u64) -> *mut c_void {
                 let p2p = &*body.cast::<P2p>();
                 line("p2p", [p2p.func, null(), null(), null()], p2p.channels)
             }
-            event::CE_COLL => line("copy_engine", [(*body.cast::<CeColl>()).func, null(), null(), null()], 0),
+            event::CE_COLL => {
+                line("copy_engine", [(*body.cast::<CeColl>()).func, null(), null(), null()], 0)
+            }
             _ => return null_mut(),
         }
     };
@@ -129,7 +135,8 @@ pub unsafe fn begun_v2(body: *mut c_void, kind: u64) {
 /// The names are NULL or C strings.
 unsafe fn line(kind: &str, names: [*const c_char; 4], channels: u8) -> String {
     // SAFETY: the caller guarantees C strings or NULL.
-    let [func, algo, proto, variant] = names.map(|name| String::from_utf8_lossy(unsafe { bytes(name) }).replace(['\t', '\n'], " "));
+    let [func, algo, proto, variant] = names
+        .map(|name| String::from_utf8_lossy(unsafe { bytes(name) }).replace(['\t', '\n'], " "));
     format!("{kind}\t{func}\t{algo}\t{proto}\t{channels}\t{variant}")
 }
 
@@ -146,8 +153,8 @@ pub extern "C" fn busbw_ran_ask() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Let NCCL report the calls that are made from now on. Returns the version of the profiler interface, 0 if NCCL uses none of this library,
-/// or records all calls.
+/// Let NCCL report the calls that are made from now on. Returns the version of the profiler
+/// interface, 0 if NCCL uses none of this library, or records all calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_ran_start() -> u64 {
     let interface = INTERFACE.load(Ordering::Relaxed);
@@ -160,9 +167,10 @@ pub extern "C" fn busbw_ran_start() -> u64 {
     })
 }
 
-/// Let NCCL report nothing from now on, and write what it reported as a C string: a line for each kind of kernel, of the fields kind
-/// (coll, symmetric, copy_engine, p2p), function, algorithm, protocol, channels and variant, between tabs. All work of these calls must have
-/// ended. Returns the number of lines that found no room.
+/// Let NCCL report nothing from now on, and write what it reported as a C string: a line for each
+/// kind of kernel, of the fields kind (coll, symmetric, copy_engine, p2p), function, algorithm,
+/// protocol, channels and variant, between tabs. All work of these calls must have ended. Returns
+/// the number of lines that found no room.
 ///
 /// # Safety
 /// `text` is NULL or valid for writing `room` bytes.
@@ -178,7 +186,8 @@ unsafe fn stop(text: *mut c_char, room: usize) -> usize {
     if INTERFACE.load(Ordering::Relaxed) != 0 {
         recording::set_mask(0);
     }
-    let reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+    let reported =
+        REPORTED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
     if text.is_null() || room == 0 {
         return reported.lines.len() + reported.lost;
     }

@@ -27,7 +27,11 @@ impl Budget {
     }
 
     fn reserve(&self, bytes: usize) -> bool {
-        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_err() {
+        if self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes))
+            .is_err()
+        {
             return false;
         }
         let fits = self.whole.as_ref().is_none_or(|whole| whole.reserve(bytes));

@@ -1,7 +1,7 @@
 //! How much of its time a calling thread spends on sending larger messages itself.
 //!
-//! One at a time that is faster than handing it to an I/O thread. Of many at once, as of many channels, the I/O threads carry more, because
-//! they run at the same time.
+//! One at a time that is faster than handing it to an I/O thread. Of many at once, as of many
+//! channels, the I/O threads carry more, because they run at the same time.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use crate::config::LARGEST_INLINE;
 
-/// Of all connections of a process in the long run. A core copies and sends two to four times as much.
+/// Of all connections of a process in the long run. A core copies and sends two to four times as
+/// much.
 const BYTES_PER_NS: u64 = 2;
 /// Bytes at once, after a pause.
 const BURST_NS: u64 = LARGEST_INLINE as u64 / BYTES_PER_NS;
@@ -45,6 +46,8 @@ mod tests {
         let taken = |now_ns| (0..10).take_while(|_| share.take_at(now_ns, 32 << 10)).count();
         assert_eq!([taken(1_000_000), taken(1_000_000), taken(1_000_000 + (16 << 10))], [4, 0, 1]);
         assert_eq!(taken(9_000_000), 4, "a longer pause gives no more");
-        assert!(!share.take_at(9_000_000, LARGEST_INLINE) && share.take_at(10_000_000, LARGEST_INLINE));
+        assert!(
+            !share.take_at(9_000_000, LARGEST_INLINE) && share.take_at(10_000_000, LARGEST_INLINE)
+        );
     }
 }

@@ -27,8 +27,16 @@ pub const VARIABLES: &[Variable] = &[
         help: "1 shows all interfaces as one device, and each connection uses all of them; use the same value on all hosts",
     },
     Variable { name: "FAMILY", default: "any", help: "address family to use: 4, 6 or any" },
-    Variable { name: "STREAMS", default: "4", help: "chunk streams of a connection, besides the inline stream: 1 to 32" },
-    Variable { name: "THREADS", default: "by cores and speed", help: "I/O threads of a process: 1 to 64" },
+    Variable {
+        name: "STREAMS",
+        default: "4",
+        help: "chunk streams of a connection, besides the inline stream: 1 to 32",
+    },
+    Variable {
+        name: "THREADS",
+        default: "by cores and speed",
+        help: "I/O threads of a process: 1 to 64",
+    },
     Variable { name: "CHUNK", default: "by size", help: "chunk size in bytes: 4096 to 67108864" },
     Variable {
         name: "INLINE",
@@ -45,7 +53,11 @@ pub const VARIABLES: &[Variable] = &[
         default: "by cores",
         help: "microseconds that an I/O thread spins before it sleeps, if work usually arrives in that time: 0 to 1000000",
     },
-    Variable { name: "SPEED", default: "as found", help: "speed of each interface in Mbit/s: 1 to 10000000" },
+    Variable {
+        name: "SPEED",
+        default: "as found",
+        help: "speed of each interface in Mbit/s: 1 to 10000000",
+    },
     Variable {
         name: "STALL_MS",
         default: "300",
@@ -66,21 +78,31 @@ pub const VARIABLES: &[Variable] = &[
         default: "1",
         help: "1 sends the pages of large messages by reference if measured to be cheaper; 0 always copies",
     },
-    Variable { name: "TIMEOUT", default: "60", help: "seconds without an answer after which a connection fails: 1 to 86400" },
+    Variable {
+        name: "TIMEOUT",
+        default: "60",
+        help: "seconds without an answer after which a connection fails: 1 to 86400",
+    },
     Variable {
         name: "TUNE",
         default: "1",
         help: "0 leaves protocol and channels of collectives between hosts to NCCL; use the same value on all hosts",
     },
-    Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that receives counters as JSON lines" },
+    Variable {
+        name: "STATS",
+        default: "none",
+        help: "file, or unix:PATH of a socket, that receives counters as JSON lines",
+    },
 ];
 
 /// Largest message in bytes that any setting sends on the inline stream.
 pub const LARGEST_INLINE: usize = 128 << 10;
-/// Larger messages of a connection that sends nothing else go to an I/O thread: between two processes 128 KiB would gain, but
-/// under NCCL, whose thread serves several connections, all_reduce takes longer (benchmarks/net_rails_2xh200_202611).
+/// Larger messages of a connection that sends nothing else go to an I/O thread: between two
+/// processes 128 KiB would gain, but under NCCL, whose thread serves several connections,
+/// all_reduce takes longer (benchmarks/net_rails_2xh200_202611).
 const INLINE_IDLE: usize = 24 << 10;
-/// From this many cores per rank on, threads may spin for long: waking one costs more than a small message.
+/// From this many cores per rank on, threads may spin for long: waking one costs more than a small
+/// message.
 const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
 /// With few cores a spinning thread keeps others from running.
@@ -137,7 +159,9 @@ impl Config {
     /// # Errors
     /// A value is invalid, or a name that starts with BUSBW_NET_ is not in the table.
     pub fn from_env() -> Result<Self, Error> {
-        Self::read(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))))
+        Self::read(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        }))
     }
 
     /// Read names and values.
@@ -156,11 +180,23 @@ impl Config {
                 }
             } else if name == "NCCL_SOCKET_IFNAME" {
                 nccl_ifname = value.to_owned();
-            } else if ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"]
-                .contains(&name.as_str())
+            } else if [
+                "LOCAL_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_SIZE",
+                "MPI_LOCALNRANKS",
+                "SLURM_NTASKS_PER_NODE",
+            ]
+            .contains(&name.as_str())
             {
                 local_ranks = value.parse().unwrap_or(1).max(local_ranks);
-            } else if ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"].contains(&name.as_str()) {
+            } else if [
+                "LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+                "MPI_LOCALRANKID",
+                "SLURM_LOCALID",
+            ]
+            .contains(&name.as_str())
+            {
                 made.local_rank = made.local_rank.or(value.parse().ok());
             }
         }
@@ -171,15 +207,18 @@ impl Config {
         if !made.threads_asked {
             made.threads = threads_for(cores);
         }
-        made.spin_us = made.spin_us.or(Some(if cores >= SPIN_CORES { LONG_SPIN_US } else { SHORT_SPIN_US }));
+        made.spin_us =
+            made.spin_us.or(Some(if cores >= SPIN_CORES { LONG_SPIN_US } else { SHORT_SPIN_US }));
         Ok(made)
     }
 
-    /// The number of I/O threads for interfaces of these speeds in Mbit/s (None if unknown): no more than can be kept busy. More would only
-    /// spin.
+    /// The number of I/O threads for interfaces of these speeds in Mbit/s (None if unknown): no
+    /// more than can be kept busy. More would only spin.
     pub fn threads_for_speeds(&self, speeds: impl Iterator<Item = Option<u32>>) -> usize {
         match speeds.sum::<Option<u32>>() {
-            Some(mbps) if !self.threads_asked => self.threads.min(mbps.div_ceil(THREAD_MBPS) as usize + 1),
+            Some(mbps) if !self.threads_asked => {
+                self.threads.min(mbps.div_ceil(THREAD_MBPS) as usize + 1)
+            }
             _ => self.threads,
         }
     }
@@ -197,10 +236,14 @@ impl Config {
                 }
             }
             "STREAMS" => self.streams = number(name, value, 1, 32)? as usize,
-            "THREADS" => (self.threads, self.threads_asked) = (number(name, value, 1, 64)? as usize, true),
+            "THREADS" => {
+                (self.threads, self.threads_asked) = (number(name, value, 1, 64)? as usize, true)
+            }
             "CHUNK" => self.chunk = number(name, value, 4096, 64 << 20)? as usize,
             "INLINE" => self.inline = number(name, value, 0, 32768)? as usize,
-            "INLINE_IDLE" => self.inline_idle = number(name, value, 0, LARGEST_INLINE as u64)? as usize,
+            "INLINE_IDLE" => {
+                self.inline_idle = number(name, value, 0, LARGEST_INLINE as u64)? as usize
+            }
             "SPIN_US" => self.spin_us = Some(number(name, value, 0, 1_000_000)?),
             "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
@@ -214,7 +257,10 @@ impl Config {
                 let known: Vec<_> = VARIABLES.iter().map(|one| one.name).collect();
                 return Err(Error::new(
                     Kind::Usage,
-                    format!("{PREFIX}{name}: there is no such setting; known after {PREFIX}: {}", known.join(", ")),
+                    format!(
+                        "{PREFIX}{name}: there is no such setting; known after {PREFIX}: {}",
+                        known.join(", ")
+                    ),
                 ));
             }
         }
@@ -250,7 +296,11 @@ impl Default for Config {
 }
 
 fn number(name: &str, value: &str, least: u64, most: u64) -> Result<u64, Error> {
-    value.parse().ok().filter(|parsed| (least..=most).contains(parsed)).ok_or_else(|| wrong(name, value))
+    value
+        .parse()
+        .ok()
+        .filter(|parsed| (least..=most).contains(parsed))
+        .ok_or_else(|| wrong(name, value))
 }
 
 fn wrong(name: &str, value: &str) -> Error {
@@ -272,69 +322,4 @@ fn threads_for(cores: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(pairs: &[(&str, &str)]) -> Result<Config, Error> {
-        Config::read(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
-    }
-
-    #[test]
-    fn every_variable_of_the_table_is_read() {
-        for one in VARIABLES {
-            let value = if one.name == "FAMILY" { "6" } else { "4096" };
-            let made = read(&[(&format!("BUSBW_NET_{}", one.name), value)]);
-            let rejected = made.as_ref().is_err_and(|error| error.message.contains("no such setting"));
-            assert!(!rejected, "{}", one.name);
-        }
-    }
-
-    /// docs/reference_net.py reads the table from this file's text.
-    #[test]
-    fn the_reference_page_has_the_whole_table() {
-        let page = include_str!("../../../../docs/reference/net-plugin.md");
-        let rows: Vec<_> = page.lines().filter(|line| line.starts_with(&format!("| `{PREFIX}"))).collect();
-        let expected: Vec<_> = VARIABLES.iter().map(|one| format!("| `{PREFIX}{}` | {} | {} |", one.name, one.default, one.help)).collect();
-        assert_eq!(rows, expected, "run python docs/generate.py");
-    }
-
-    #[test]
-    fn invalid_values_are_named() {
-        for (name, value) in
-            [("STREAMS", "0"), ("STREAMS", "many"), ("FAMILY", "5"), ("INLINE", "32769"), ("INLINE_IDLE", "131073"), ("TIMEOUT", "-1")]
-        {
-            let error = read(&[(&format!("BUSBW_NET_{name}"), value)]).unwrap_err();
-            assert!(error.message.starts_with(&format!("BUSBW_NET_{name}={value}: invalid value")), "{error}");
-        }
-        assert!(read(&[("BUSBW_NET_STREAM", "4")]).unwrap_err().message.contains("no such setting"));
-    }
-
-    #[test]
-    fn interfaces_are_those_of_nccl_by_default() {
-        assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth")]).unwrap().ifname, "eth");
-        assert_eq!(read(&[("NCCL_SOCKET_IFNAME", "eth"), ("BUSBW_NET_IFNAME", "^lo")]).unwrap().ifname, "^lo");
-        assert_eq!(read(&[("BUSBW_NET_STREAMS", " ")]).unwrap().streams, 4);
-    }
-
-    #[test]
-    fn the_local_rank_comes_from_the_launcher() {
-        assert_eq!(read(&[]).unwrap().local_rank, None);
-        assert_eq!(read(&[("OMPI_COMM_WORLD_LOCAL_RANK", "3")]).unwrap().local_rank, Some(3));
-        assert_eq!(read(&[("LOCAL_RANK", "?"), ("SLURM_LOCALID", "1")]).unwrap().local_rank, Some(1));
-    }
-
-    #[test]
-    fn a_slow_link_gets_fewer_threads_by_default() {
-        let mut config = Config { threads: 12, ..Config::default() };
-        let of = |config: &Config, speeds: &[Option<u32>]| config.threads_for_speeds(speeds.iter().copied());
-        assert_eq!([of(&config, &[Some(1_000)]), of(&config, &[Some(25_000)]), of(&config, &[Some(25_000); 2])], [2, 6, 11]);
-        assert_eq!([of(&config, &[Some(400_000)]), of(&config, &[Some(1_000), None])], [12, 12]);
-        config.threads_asked = true;
-        assert_eq!(of(&config, &[Some(1_000)]), 12);
-    }
-
-    #[test]
-    fn threads_follow_the_cores_of_a_rank() {
-        assert_eq!([threads_for(1), threads_for(2), threads_for(16), threads_for(128)], [2, 2, 12, 16]);
-    }
-}
+mod tests;

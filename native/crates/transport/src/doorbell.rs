@@ -1,4 +1,5 @@
-//! How other threads reach an I/O thread: a queue of orders, and a wake-up that is needed only when the thread sleeps.
+//! How other threads reach an I/O thread: a queue of orders, and a wake-up that is needed only when
+//! the thread sleeps.
 
 use sync::{AtomicBool, AtomicU8, Mutex, Ordering, fence};
 
@@ -27,18 +28,25 @@ pub struct Doorbell<T> {
 impl<T> Doorbell<T> {
     /// For a thread that is awake.
     pub fn new() -> Self {
-        Self { state: AtomicU8::new(AWAKE), waiting: AtomicBool::new(false), orders: Mutex::new(Vec::new()) }
+        Self {
+            state: AtomicU8::new(AWAKE),
+            waiting: AtomicBool::new(false),
+            orders: Mutex::new(Vec::new()),
+        }
     }
 
-    /// Queue an order. Returns whether the caller has to wake the thread, because it sleeps or is about to.
+    /// Queue an order. Returns whether the caller has to wake the thread, because it sleeps or is
+    /// about to.
     pub fn post(&self, order: T) -> bool {
         self.orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(order);
         self.waiting.store(true, Ordering::Release);
-        fence(Ordering::SeqCst); // pairs with the fence in `prepare_to_sleep`: one of the two sees what the other stored
+        // pairs with the fence in `prepare_to_sleep`: one of the two sees what the other stored
+        fence(Ordering::SeqCst);
         self.state.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Whether the thread wakes for the next tick without a wake-up. A thread that is awake may have decided to sleep for longer.
+    /// Whether the thread wakes for the next tick without a wake-up. A thread that is awake may
+    /// have decided to sleep for longer.
     pub fn is_dozing(&self) -> bool {
         self.state.load(Ordering::Acquire) == DOZING
     }
@@ -54,8 +62,9 @@ impl<T> Doorbell<T> {
         std::mem::take(&mut *self.orders.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Announce that the thread is about to sleep: until the next tick if `dozing`, else until it is woken. Returns false if orders are
-    /// queued. From here on a thread that queues an order wakes it; orders queued before are seen by the check of `waiting`.
+    /// Announce that the thread is about to sleep: until the next tick if `dozing`, else until it
+    /// is woken. Returns false if orders are queued. From here on a thread that queues an order
+    /// wakes it; orders queued before are seen by the check of `waiting`.
     pub fn prepare_to_sleep(&self, dozing: bool) -> bool {
         self.state.store(if dozing { DOZING } else { ASLEEP }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -75,7 +84,8 @@ mod tests {
     use loom::sync::Notify;
     use loom::thread;
 
-    /// A thread that sleeps whenever it may takes the orders of two others: no interleaving leaves it asleep with an order in its queue.
+    /// A thread that sleeps whenever it may takes the orders of two others: no interleaving leaves
+    /// it asleep with an order in its queue.
     #[test]
     fn no_order_is_slept_through() {
         let mut model = loom::model::Builder::new();

@@ -1,4 +1,5 @@
-//! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on, one for each interface.
+//! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on,
+//! one for each interface.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -57,36 +58,48 @@ impl Invitation {
     /// Decode a peer's handle.
     ///
     /// # Errors
-    /// The bytes are not from a listener of this format: the peer uses another network or another version.
+    /// The bytes are not from a listener of this format: the peer uses another network or another
+    /// version.
     pub fn decode(from: &Handle) -> Result<Self, Error> {
         if from[..4] != MAGIC {
-            return Err(Error::new(Kind::Usage, "the peer's handle is not busbw's: do all ranks load the same plugin?"));
+            return Err(Error::new(
+                Kind::Usage,
+                "the peer's handle is not busbw's: do all ranks load the same plugin?",
+            ));
         }
         let version = u16::from_le_bytes([from[4], from[5]]);
         if version != VERSION {
             return Err(Error::new(
                 Kind::Usage,
-                format!("the peer uses version {version}, this host {VERSION}: install the same version on all hosts"),
+                format!(
+                    "the peer uses version {version}, this host {VERSION}: install the same version on all hosts"
+                ),
             ));
         }
         let mut rest = &from[HEAD..];
         let addresses: Option<Vec<Address>> = (0..from[6]).map(|_| address(&mut rest)).collect();
         let addresses = addresses.filter(|addresses| !addresses.is_empty());
-        let addresses = addresses.ok_or_else(|| Error::new(Kind::Usage, format!("the {} addresses of the peer's handle", from[6])))?;
+        let addresses = addresses.ok_or_else(|| {
+            Error::new(Kind::Usage, format!("the {} addresses of the peer's handle", from[6]))
+        })?;
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[8..24]);
         Ok(Self { token, addresses })
     }
 }
 
-/// The address at the start of `rest`, which then begins behind it. The peer's scope would number its own interfaces; connecting sets ours.
+/// The address at the start of `rest`, which then begins behind it. The peer's scope would number
+/// its own interfaces; connecting sets ours.
 fn address(rest: &mut &[u8]) -> Option<Address> {
     let (head, behind) = rest.split_at_checked(ENTRY)?;
     let (octets, behind) = behind.split_at_checked(usize::from(head[3]))?;
     let v4 = || <[u8; 4]>::try_from(octets).map(IpAddr::from);
     let ip = v4().or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()?;
     *rest = behind;
-    Some(Address { socket: SocketAddr::new(ip, u16::from_le_bytes([head[0], head[1]])), prefix: head[2] })
+    Some(Address {
+        socket: SocketAddr::new(ip, u16::from_le_bytes([head[0], head[1]])),
+        prefix: head[2],
+    })
 }
 
 /// Whether two addresses are in the same network of this prefix length.
@@ -106,7 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_read_back() {
-        let addresses = ["10.1.2.3:4000", "[fd00::7]:9"].map(|text| Address { socket: text.parse().unwrap(), prefix: 24 });
+        let addresses = ["10.1.2.3:4000", "[fd00::7]:9"]
+            .map(|text| Address { socket: text.parse().unwrap(), prefix: 24 });
         let made = Invitation { token: [9; TOKEN], addresses: addresses.to_vec() };
         assert_eq!(Invitation::decode(&made.encode()), Ok(made));
     }
@@ -114,15 +128,23 @@ mod tests {
     #[test]
     fn the_first_addresses_are_kept_if_there_is_no_room_for_all() {
         for (text, room) in [("10.1.2.3:4000", 13), ("[fd00::7]:9", 5)] {
-            let addresses = (0..16).map(|prefix| Address { socket: text.parse().unwrap(), prefix }).collect();
+            let addresses =
+                (0..16).map(|prefix| Address { socket: text.parse().unwrap(), prefix }).collect();
             let made = Invitation { token: [9; TOKEN], addresses };
-            assert_eq!(Invitation::decode(&made.encode()).unwrap().addresses, made.addresses[..room]);
+            assert_eq!(
+                Invitation::decode(&made.encode()).unwrap().addresses,
+                made.addresses[..room]
+            );
         }
     }
 
     #[test]
     fn strange_bytes_are_refused() {
-        let made = Invitation { token: [9; TOKEN], addresses: vec![Address { socket: "1.2.3.4:5".parse().unwrap(), prefix: 8 }] }.encode();
+        let made = Invitation {
+            token: [9; TOKEN],
+            addresses: vec![Address { socket: "1.2.3.4:5".parse().unwrap(), prefix: 8 }],
+        }
+        .encode();
         for (at, value) in [(0, 0), (4, 99), (6, 0), (6, 5), (27, 5)] {
             let mut bytes = made;
             bytes[at] = value;
@@ -132,8 +154,17 @@ mod tests {
 
     #[test]
     fn networks_are_distinguished() {
-        let same = |a: &str, b: &str, prefix| same_network(a.parse().unwrap(), b.parse().unwrap(), prefix);
-        assert!(same("10.1.2.3", "10.1.2.9", 24) && !same("10.1.2.3", "10.1.3.3", 24) && same("10.1.2.3", "11.1.2.3", 0));
-        assert!(same("fd00::1", "fd00::2", 64) && !same("fd00::1", "fd01::1", 64) && !same("10.0.0.1", "fd00::1", 0));
+        let same =
+            |a: &str, b: &str, prefix| same_network(a.parse().unwrap(), b.parse().unwrap(), prefix);
+        assert!(
+            same("10.1.2.3", "10.1.2.9", 24)
+                && !same("10.1.2.3", "10.1.3.3", 24)
+                && same("10.1.2.3", "11.1.2.3", 0)
+        );
+        assert!(
+            same("fd00::1", "fd00::2", 64)
+                && !same("fd00::1", "fd01::1", 64)
+                && !same("10.0.0.1", "fd00::1", 0)
+        );
     }
 }

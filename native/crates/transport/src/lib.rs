@@ -1,9 +1,9 @@
-//! A TCP transport with several streams for each connection, for point-to-point messages as NCCL's net plugins exchange them. The messages
-//! of a connection arrive in order, several are in flight at once, and their chunks go over whichever stream is free.
+//! A TCP transport with several streams for each connection, for point-to-point messages as NCCL's
+//! net plugins exchange them. The messages of a connection arrive in order, several are in flight
+//! at once, and their chunks go over whichever stream is free.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +12,7 @@ mod caller_share;
 pub mod config;
 mod congestion;
 mod connect;
+mod connection;
 mod doorbell;
 mod error;
 mod handle;
@@ -44,13 +45,11 @@ use handle::Invitation;
 use listen::Waiting;
 use nic::Nic;
 use pool::{Direction, Pool, Task, TaskRef};
-use receiver::RecvCore;
-use recv_lane::RecvLane;
 use send_lane::SendLane;
 use sender::SendCore;
-use stall::Limits;
 use stats::{Counters, Register};
 
+pub use connection::{Listener, Receiver, Sender};
 pub use error::{Error, Kind};
 pub use handle::Handle;
 pub use locks::lock;
@@ -89,34 +88,13 @@ pub struct Transport {
     pool: Pool,
     connecting: Mutex<HashMap<Handle, Connecting>>,
     register: Arc<Register>,
-    /// Microseconds that all closing connections together may still wait for their last small messages.
+    /// Microseconds that all closing connections together may still wait for their last small
+    /// messages.
     linger_us: AtomicU64,
     /// Memory for the early-arrival buffers of all connections.
     early_budget: Arc<Budget>,
     /// What callers of all connections send themselves.
     caller_share: Arc<CallerShare>,
-}
-
-/// Waits for one peer.
-pub struct Listener {
-    transport: Arc<Transport>,
-    waiting: Waiting,
-}
-
-/// The sending end of a connection.
-pub struct Sender {
-    core: Arc<SendCore>,
-    tasks: Vec<TaskRef>,
-    number: usize,
-    transport: Arc<Transport>,
-}
-
-/// The receiving end of a connection.
-pub struct Receiver {
-    core: Arc<RecvCore>,
-    tasks: Vec<TaskRef>,
-    number: usize,
-    transport: Arc<Transport>,
 }
 
 impl Transport {
@@ -137,9 +115,16 @@ impl Transport {
         let (nics, left_out) = nic::find(&config)?;
         let speeds = speed::of(&nics, &config);
         let each = if config.merge { nics.len() } else { 1 };
-        let devices = nics.chunks(each).zip(speeds.chunks(each)).map(|(nics, speeds)| Device::of(nics, speeds)).collect();
+        let devices = nics
+            .chunks(each)
+            .zip(speeds.chunks(each))
+            .map(|(nics, speeds)| Device::of(nics, speeds))
+            .collect();
         for (nic, speed) in nics.iter().zip(&speeds) {
-            log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
+            log(
+                Level::Info,
+                &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()),
+            );
         }
         for message in left_out {
             log(Level::Info, &format!("not used: {message}"));
@@ -148,7 +133,10 @@ impl Transport {
         let threads = config.threads_for_speeds(nics.iter().map(|nic| asked.or(nic.speed_mbps)));
         log(
             Level::Info,
-            &format!("{} streams per connection, {threads} I/O threads, inline messages up to {} bytes", config.streams, config.inline),
+            &format!(
+                "{} streams per connection, {threads} I/O threads, inline messages up to {} bytes",
+                config.streams, config.inline
+            ),
         );
         let register = Arc::new(Register::default());
         register.write_to(&config.stats, &log);
@@ -193,24 +181,36 @@ impl Transport {
     pub fn listen(self: &Arc<Self>, device: usize) -> Result<(Box<Listener>, Handle), Error> {
         let count = self.nics.len();
         let on: Vec<usize> = match self.nic_of(device)? {
-            Some(nic) if count > 1 => vec![nic, (nic + 1) % count], // the second for the spare stream
+            // the second for the spare stream
+            Some(nic) if count > 1 => vec![nic, (nic + 1) % count],
             _ => (0..count).collect(),
         };
         let (waiting, invitation) = Waiting::new(&self.nics, &on)?;
         Ok((Box::new(Listener { transport: self.clone(), waiting }), invitation.encode()))
     }
 
-    /// Connect to a listener. Does not wait: returns None until the connection is open; call again with the same handle.
+    /// Connect to a listener. Does not wait: returns None until the connection is open; call again
+    /// with the same handle.
     ///
     /// # Errors
     /// The handle has another format, or the peer refuses or does not answer in time.
-    pub fn connect(self: &Arc<Self>, device: usize, handle: &Handle) -> Result<Option<Box<Sender>>, Error> {
+    pub fn connect(
+        self: &Arc<Self>,
+        device: usize,
+        handle: &Handle,
+    ) -> Result<Option<Box<Sender>>, Error> {
         let nic = self.nic_of(device)?;
         let mut every = lock(&self.connecting);
         every.retain(|_, one| !one.given_up()); // by callers that stopped calling
         let mut one = match every.remove(handle) {
             Some(one) => one,
-            None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?, nic),
+            None => Connecting::new(
+                Invitation::decode(handle)?,
+                &self.nics,
+                &self.config,
+                nonce()?,
+                nic,
+            ),
         };
         let Some(opened) = one.advance(&self.nics, &self.config)? else {
             every.insert(*handle, one);
@@ -218,14 +218,31 @@ impl Transport {
         };
         drop(every);
         let mut opened = opened.into_iter();
-        let Some(inline) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
+        let Some(inline) = opened.next() else {
+            return Err(Error::new(Kind::Internal, "a connection without streams"));
+        };
         let peer = inline.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
         let lanes: Vec<_> = opened.collect();
-        let label = self.label("to", peer, lanes.iter().filter(|lane| !lane.spare).map(|lane| lane.nic));
-        let spare = lanes.iter().enumerate().fold(0, |spare, (at, lane)| spare | u64::from(lane.spare) << at);
-        let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| self.nics[lane.nic].name.clone())));
+        let label =
+            self.label("to", peer, lanes.iter().filter(|lane| !lane.spare).map(|lane| lane.nic));
+        let spare = lanes
+            .iter()
+            .enumerate()
+            .fold(0, |spare, (at, lane)| spare | u64::from(lane.spare) << at);
+        let counters = Arc::new(Counters::new(
+            label.clone(),
+            lanes.iter().map(|lane| self.nics[lane.nic].name.clone()),
+        ));
         let number = self.register.add(&counters);
-        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, inline.socket, spare, self.caller_share.clone());
+        let core = SendCore::new(
+            label,
+            self.config.clone(),
+            self.log.clone(),
+            counters,
+            inline.socket,
+            spare,
+            self.caller_share.clone(),
+        );
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
         let tasks = self.start_tasks(
             Direction::Out,
@@ -239,14 +256,25 @@ impl Transport {
     /// The interface of a device; None if it has all of them.
     fn nic_of(&self, device: usize) -> Result<Option<usize>, Error> {
         if device != ALL && device >= self.devices.len() {
-            return Err(Error::new(Kind::Usage, format!("no device {device}: there are {}", self.devices.len())));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("no device {device}: there are {}", self.devices.len()),
+            ));
         }
         Ok(Some(device).filter(|_| device != ALL && !self.config.merge))
     }
 
     /// What a connection is called: its peer, and the interfaces of its streams.
-    fn label(&self, direction: &str, peer: Option<SocketAddr>, nics: impl Iterator<Item = usize>) -> String {
-        let peer = peer.map_or_else(|| "a disconnected peer".to_owned(), |peer| peer.ip().to_canonical().to_string());
+    fn label(
+        &self,
+        direction: &str,
+        peer: Option<SocketAddr>,
+        nics: impl Iterator<Item = usize>,
+    ) -> String {
+        let peer = peer.map_or_else(
+            || "a disconnected peer".to_owned(),
+            |peer| peer.ip().to_canonical().to_string(),
+        );
         let used: BTreeSet<usize> = nics.collect();
         let names: Vec<&str> = used.into_iter().map(|nic| self.nics[nic].name.as_str()).collect();
         format!("{direction} {peer} over {}", names.join("+"))
@@ -260,7 +288,8 @@ impl Transport {
         known: impl FnOnce(Vec<TaskRef>),
         mut task: impl FnMut(usize, S) -> Box<dyn Task>,
     ) -> Result<Vec<TaskRef>, Error> {
-        let tasks = sockets.iter().map(|_| self.pool.reserve(direction)).collect::<Result<Vec<_>, _>>()?;
+        let tasks =
+            sockets.iter().map(|_| self.pool.reserve(direction)).collect::<Result<Vec<_>, _>>()?;
         known(tasks.clone());
         for (lane, (socket, task_ref)) in sockets.into_iter().zip(&tasks).enumerate() {
             self.pool.start(task_ref, task(lane, socket));
@@ -271,82 +300,10 @@ impl Transport {
 
 fn nonce() -> Result<u64, Error> {
     let mut bytes = [0; 8];
-    // SAFETY: `bytes` is a local array of 8 bytes, the length given. A call for at most 256 bytes is never interrupted (man 2 getrandom).
+    // SAFETY: `bytes` is a local array of 8 bytes, the length given. A call for at most 256 bytes
+    // is never interrupted (man 2 getrandom).
     if unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) } != 8 {
         return Err(Error::system("random bytes"));
     }
     Ok(u64::from_le_bytes(bytes))
-}
-
-impl Listener {
-    /// Accept the peer's connection. Does not wait: returns None until the peer has connected.
-    ///
-    /// # Errors
-    /// The system refuses, or the peer uses another version.
-    pub fn accept(&mut self) -> Result<Option<Box<Receiver>>, Error> {
-        let transport = &self.transport;
-        let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };
-        if self.waiting.dropped > 0 {
-            (transport.log)(Level::Info, &format!("dropped {} connections without a valid token", self.waiting.dropped));
-        }
-        let mut streams = streams.into_iter();
-        let Some(inline) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
-        let lanes: Vec<_> = streams.collect();
-        let label = transport.label("from", Some(inline.peer), lanes.iter().map(|lane| lane.nic));
-        let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
-        let number = transport.register.add(&counters);
-        let core = RecvCore::new(label, transport.log.clone(), counters, inline, &transport.early_budget);
-        let known = |tasks| core.set_tasks(tasks);
-        let limits = Limits::of(&transport.config);
-        let tasks = transport.start_tasks(Direction::In, lanes, known, |lane, one| {
-            Box::new(RecvLane::new(core.clone(), lane, one.socket, one.first, one.have, limits))
-        })?;
-        Ok(Some(Box::new(Receiver { core, tasks, number, transport: transport.clone() })))
-    }
-}
-
-impl Sender {
-    /// Start to send `size` bytes at `data`; None if too many messages are in flight. `tag` selects the buffer of a grouped receive.
-    ///
-    /// # Safety
-    /// `data` stays readable and unchanged until the request has tested done or this connection is dropped.
-    ///
-    /// # Errors
-    /// The peer is gone.
-    pub unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller keeps `data` as the core requires: the core holds this same contract.
-        unsafe { self.core.isend(data, size, tag) }
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        self.core.linger(&self.transport.linger_us);
-        self.core.close();
-        self.tasks.iter().for_each(TaskRef::remove);
-        self.core.drain_inline(&self.transport.pool);
-        self.transport.ended(self.number, &self.core.counters);
-    }
-}
-
-impl Receiver {
-    /// Post 1 to MAX_GROUP buffers (address, bytes, tag) for as many messages; None if too many are posted.
-    ///
-    /// # Safety
-    /// The buffers stay writable and otherwise unused until the request has tested done or this connection is dropped.
-    ///
-    /// # Errors
-    /// The peer is gone.
-    pub unsafe fn irecv(&self, buffers: &[(*mut u8, usize, i32)]) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller keeps the buffers as the core requires: the core holds this same contract.
-        unsafe { self.core.irecv(buffers) }
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.core.close();
-        self.tasks.iter().for_each(TaskRef::remove);
-        self.transport.ended(self.number, &self.core.counters);
-    }
 }

@@ -1,4 +1,5 @@
-//! Opening a connection from the receiving end. Connections without the token are dropped before they use resources.
+//! Opening a connection from the receiving end. Connections without the token are dropped before
+//! they use resources.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -64,8 +65,8 @@ impl Waiting {
     /// Listen on these interfaces, by number. The peer sends to the first if it can.
     pub(crate) fn new(nics: &[Nic], on: &[usize]) -> Result<(Self, Invitation), Error> {
         let mut token = [0; TOKEN];
-        // SAFETY: `token` is a local array of TOKEN bytes, the length given. A call for at most 256 bytes is never interrupted (man 2
-        // getrandom).
+        // SAFETY: `token` is a local array of TOKEN bytes, the length given. A call for at most 256
+        // bytes is never interrupted (man 2 getrandom).
         if unsafe { libc::getrandom(token.as_mut_ptr().cast(), TOKEN, 0) } != TOKEN as isize {
             return Err(Error::system("random bytes"));
         }
@@ -82,17 +83,26 @@ impl Waiting {
                 }
                 bound => bound.map_err(|(_, error)| error)?,
             };
-            let failed = |error: std::io::Error| Error::new(Kind::System, format!("listening on {}: {error}", nic.name));
+            let failed = |error: std::io::Error| {
+                Error::new(Kind::System, format!("listening on {}: {error}", nic.name))
+            };
             socket.listen(BACKLOG).map_err(failed)?;
             let here = socket.local_addr().map_err(failed)?.as_socket();
-            addresses.push(Address { socket: here.unwrap_or(nic.address.socket), prefix: nic.address.prefix });
+            addresses.push(Address {
+                socket: here.unwrap_or(nic.address.socket),
+                prefix: nic.address.prefix,
+            });
             listening.push((socket, number));
         }
         if let Some(error) = refused.filter(|_| listening.is_empty()) {
             return Err(error);
         }
         let made = Self {
-            names: listening.iter().map(|(_, number)| nics[*number].name.as_str()).collect::<Vec<_>>().join("+"),
+            names: listening
+                .iter()
+                .map(|(_, number)| nics[*number].name.as_str())
+                .collect::<Vec<_>>()
+                .join("+"),
             listening,
             token,
             unverified: Vec::new(),
@@ -105,7 +115,8 @@ impl Waiting {
         Ok((made, Invitation { token, addresses }))
     }
 
-    /// Continue as far as possible. Returns the streams once all have arrived; the first is the inline stream.
+    /// Continue as far as possible. Returns the streams once all have arrived; the first is the
+    /// inline stream.
     pub(crate) fn advance(&mut self, config: &Config) -> Result<Option<Vec<Welcomed>>, Error> {
         let now = Instant::now();
         self.accept_new(now)?;
@@ -122,11 +133,24 @@ impl Waiting {
 
     /// Fail if a peer that has started does not finish in time.
     fn check_deadline(&self, now: Instant, config: &Config) -> Result<(), Error> {
-        let Some((_, peer)) = self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s)) else { return Ok(()) };
-        let (there, which) =
-            (self.streams.len(), if self.ready.is_some() { "others are missing" } else { "it has not announced how many there are" });
+        let Some((_, peer)) =
+            self.begun.filter(|(begun, _)| now - *begun > Duration::from_secs(config.timeout_s))
+        else {
+            return Ok(());
+        };
+        let (there, which) = (
+            self.streams.len(),
+            if self.ready.is_some() {
+                "others are missing"
+            } else {
+                "it has not announced how many there are"
+            },
+        );
         let (names, limit_s) = (&self.names, config.timeout_s);
-        Err(Error::new(Kind::Remote, format!("{peer} opened {there} streams over {names}, but after {limit_s} s {which}")))
+        Err(Error::new(
+            Kind::Remote,
+            format!("{peer} opened {there} streams over {names}, but after {limit_s} s {which}"),
+        ))
     }
 
     fn accept_new(&mut self, now: Instant) -> Result<(), Error> {
@@ -144,7 +168,13 @@ impl Waiting {
                     self.unverified.remove(0);
                     self.dropped += 1;
                 }
-                self.unverified.push(Unverified { socket, nic: *nic, since: now, hello: [0; HELLO], have: 0 });
+                self.unverified.push(Unverified {
+                    socket,
+                    nic: *nic,
+                    since: now,
+                    hello: [0; HELLO],
+                    have: 0,
+                });
                 // Read at once, before others can replace it.
                 if let Some(last) = self.unverified.last_mut() {
                     last.read_hello();
@@ -169,14 +199,19 @@ impl Waiting {
     }
 
     fn verify(&mut self, unverified: Unverified, config: &Config) -> Result<(), Error> {
-        let hello = Hello::decode(&unverified.hello).filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
+        let hello = Hello::decode(&unverified.hello)
+            .filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
         let Some(hello) = hello else {
             self.dropped += 1;
             return Ok(());
         };
-        // SAFETY: only the first part has bytes; it is a temporary array that lives during the call. A peer that misses them tries again.
+        // SAFETY: only the first part has bytes; it is a temporary array that lives during the
+        // call. A peer that misses them tries again.
         unsafe { sock::send(unverified.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
-        let Some(peer) = unverified.socket.peer_addr().ok().and_then(|peer| peer.as_socket()) else { return Ok(()) };
+        let Some(peer) = unverified.socket.peer_addr().ok().and_then(|peer| peer.as_socket())
+        else {
+            return Ok(());
+        };
         if hello.version != VERSION {
             let message = format!(
                 "{peer} uses version {} of busbw's format, this host {VERSION}: install the same version on all hosts",
@@ -190,7 +225,8 @@ impl Waiting {
             self.dropped += 1;
             return Ok(());
         }
-        // The peer tried again. Attempts may be read in any order, which depends on their routes and on when the caller looks.
+        // The peer tried again. Attempts may be read in any order, which depends on their routes
+        // and on when the caller looks.
         let attempt = hello.attempt;
         if self.streams.iter().any(|one| one.index == index && one.attempt > attempt) {
             return Ok(());
@@ -198,12 +234,20 @@ impl Waiting {
         self.streams.retain(|one| one.index != index);
         sock::tune(&unverified.socket, config);
         sock::set_user_timeout(&unverified.socket, config.timeout_s);
-        self.streams.push(Welcomed { socket: unverified.socket, peer, index, attempt, nic: unverified.nic, first: [0; HEADER], have: 0 });
+        self.streams.push(Welcomed {
+            socket: unverified.socket,
+            peer,
+            index,
+            attempt,
+            nic: unverified.nic,
+            first: [0; HEADER],
+            have: 0,
+        });
         Ok(())
     }
 
-    /// Read the first frame of each stream, which announces the streams. A stream that has ended stays until the peer tries again or its
-    /// next read fails; then others carry its data.
+    /// Read the first frame of each stream, which announces the streams. A stream that has ended
+    /// stays until the peer tries again or its next read fails; then others carry its data.
     fn read_ready(&mut self) {
         if self.ready.is_some() {
             return;
@@ -214,13 +258,17 @@ impl Waiting {
                 continue;
             }
             // SAFETY: `room` is a part of `one.first`, which is borrowed mutably during the call.
-            if let Io::Done(bytes) = unsafe { sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+            if let Io::Done(bytes) = unsafe {
+                sock::receive(one.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut [])
+            } {
                 one.have += bytes;
             }
         }
         self.ready = self.streams.iter().find_map(|one| match Frame::decode(&one.first) {
             // An announcement without the inline stream is invalid.
-            Ok(Frame::Ready { mask, inline }) if one.have == HEADER && inline < 63 && mask & (1 << inline) != 0 => {
+            Ok(Frame::Ready { mask, inline })
+                if one.have == HEADER && inline < 63 && mask & (1 << inline) != 0 =>
+            {
                 Some((mask, inline as usize))
             }
             _ => None,
@@ -230,11 +278,15 @@ impl Waiting {
 
 /// The process or the system has run out of a resource, so accepting cannot succeed.
 fn is_shortage(error: &std::io::Error) -> bool {
-    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(&error.raw_os_error().unwrap_or(0))
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM]
+        .contains(&error.raw_os_error().unwrap_or(0))
 }
 
 fn shortage(error: &std::io::Error) -> Error {
-    Error::new(Kind::System, format!("accepting a connection: {error}{}", sock::descriptor_hint(error)))
+    Error::new(
+        Kind::System,
+        format!("accepting a connection: {error}{}", sock::descriptor_hint(error)),
+    )
 }
 
 impl Unverified {
@@ -245,7 +297,9 @@ impl Unverified {
             return true;
         }
         // SAFETY: `room` is a part of `self.hello`, which is borrowed mutably during the call.
-        match unsafe { sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+        match unsafe {
+            sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut [])
+        } {
             Io::Done(bytes) => {
                 self.have += bytes;
                 true

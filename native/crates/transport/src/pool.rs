@@ -1,4 +1,5 @@
-//! I/O threads of a process. Each thread owns some streams, runs them while there is work, and sleeps otherwise.
+//! I/O threads of a process. Each thread owns some streams, runs them while there is work, and
+//! sleeps otherwise.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,10 +53,14 @@ impl TaskRef {
         }
     }
 
-    /// Run one of these tasks in the calling thread if it has waited long because its own thread is busy. Returns whether one ran.
-    /// For callers that would otherwise only poll again.
+    /// Run one of these tasks in the calling thread if it has waited long because its own thread is
+    /// busy. Returns whether one ran. For callers that would otherwise only poll again.
     pub fn help(tasks: &[Self]) -> bool {
-        let Some((task_ref, next)) = tasks.iter().find_map(|task_ref| Some((task_ref, task_ref.slot.help()?))) else { return false };
+        let Some((task_ref, next)) =
+            tasks.iter().find_map(|task_ref| Some((task_ref, task_ref.slot.help()?)))
+        else {
+            return false;
+        };
         match next {
             Next::Wait => {}
             Next::Again => task_ref.kick(),
@@ -64,8 +69,8 @@ impl TaskRef {
         true
     }
 
-    /// Abort the stream: the kernel sends nothing more of it. Returns false if its thread kept it busy for a
-    /// second.
+    /// Abort the stream: the kernel sends nothing more of it. Returns false if its thread kept it
+    /// busy for a second.
     pub fn reset(&self) -> bool {
         self.slot.turn.stop();
         let end = Instant::now() + Duration::from_secs(1);
@@ -105,7 +110,8 @@ impl Pool {
         Self { threads, spin, spinners, workers: Mutex::default(), keys: AtomicU64::new(0) }
     }
 
-    /// Reserve a task on the thread with the fewest streams in this direction, and among those the fewest streams. `start` adds the stream.
+    /// Reserve a task on the thread with the fewest streams in this direction, and among those the
+    /// fewest streams. `start` adds the stream.
     ///
     /// # Errors
     /// The system refuses threads or descriptors.
@@ -113,16 +119,27 @@ impl Pool {
         let mut workers = lock(&self.workers);
         while workers.len() < self.threads {
             let number = workers.len();
-            workers.push(start_thread(number, self.spin, &self.spinners)?); // the next call continues after those that have started
+            // the next call continues after those that have started
+            workers.push(start_thread(number, self.spin, &self.spinners)?);
         }
         let load = |shared: &Arc<Shared>| {
-            let [out, back] = [Direction::Out, Direction::In].map(|direction| shared.streams[direction as usize].load(Ordering::Relaxed));
+            let [out, back] = [Direction::Out, Direction::In]
+                .map(|direction| shared.streams[direction as usize].load(Ordering::Relaxed));
             (if matches!(direction, Direction::Out) { out } else { back }, out + back)
         };
-        let shared = workers.iter().min_by_key(|shared| load(shared)).ok_or_else(|| Error::new(Kind::Internal, "no I/O thread"))?.clone();
+        let shared = workers
+            .iter()
+            .min_by_key(|shared| load(shared))
+            .ok_or_else(|| Error::new(Kind::Internal, "no I/O thread"))?
+            .clone();
         shared.streams[direction as usize].fetch_add(1, Ordering::Relaxed);
         let counted = Arc::new(Counted { shared: shared.clone(), direction });
-        Ok(TaskRef { shared, key: self.keys.fetch_add(1, Ordering::Relaxed), slot: Arc::default(), _counted: counted })
+        Ok(TaskRef {
+            shared,
+            key: self.keys.fetch_add(1, Ordering::Relaxed),
+            slot: Arc::default(),
+            _counted: counted,
+        })
     }
 
     /// Hand a stream to the thread of its task.
@@ -140,9 +157,14 @@ impl Drop for Pool {
     }
 }
 
-fn start_thread(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Result<Arc<Shared>, Error> {
+fn start_thread(
+    number: usize,
+    spin: Duration,
+    spinners: &Arc<Spinners>,
+) -> Result<Arc<Shared>, Error> {
     let owned = |fd: RawFd| match fd {
-        // SAFETY: `fd` was returned by the call just made and is used nowhere else, so the OwnedFd is its only owner.
+        // SAFETY: `fd` was returned by the call just made and is used nowhere else, so the OwnedFd
+        // is its only owner.
         0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(Error::system("a descriptor of an I/O thread")),
     };
@@ -150,7 +172,12 @@ fn start_thread(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Resu
     let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
     // SAFETY: the call takes no pointer.
     let eventfd = owned(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
-    let shared = Arc::new(Shared { epoll, eventfd, doorbell: doorbell::Doorbell::new(), streams: Default::default() });
+    let shared = Arc::new(Shared {
+        epoll,
+        eventfd,
+        doorbell: doorbell::Doorbell::new(),
+        streams: Default::default(),
+    });
     watch(&shared, shared.eventfd.as_raw_fd(), EVENTFD, libc::EPOLLIN)?;
     let worker = Worker::new(shared.clone(), spin, spinners.clone());
     let thread = std::thread::Builder::new().name(format!("busbw-net-{number}"));
@@ -159,13 +186,17 @@ fn start_thread(number: usize, spin: Duration, spinners: &Arc<Spinners>) -> Resu
     Ok(shared)
 }
 
-/// Run `make` with all signals blocked, so that threads it starts inherit that: signals belong to the program.
+/// Run `make` with all signals blocked, so that threads it starts inherit that: signals belong to
+/// the program.
 fn without_signals<T>(make: impl FnOnce() -> T) -> T {
-    // SAFETY: `all` and `before` are local sets; sigfillset fills the first, and the second is read only if sigmask has filled it.
+    // SAFETY: `all` and `before` are local sets; sigfillset fills the first, and the second is read
+    // only if sigmask has filled it.
     unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
-        let changed = libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) == 0;
+        let changed =
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) == 0;
         let made = make();
         if changed {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());

@@ -1,5 +1,5 @@
-//! Properties that hold for any bytes read as the wire format or as a handle. Fuzzing searches for counterexamples; the tests below try a
-//! fixed set.
+//! Properties that hold for any bytes read as the wire format or as a handle. Fuzzing searches for
+//! counterexamples; the tests below try a fixed set.
 
 use crate::handle::{Handle, Invitation, same_network};
 use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MAX_CHUNKS, WELCOME, read_welcome};
@@ -54,10 +54,12 @@ fn padded<const SIZE: usize>(bytes: &[u8]) -> [u8; SIZE] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
 
-/// Bytes in the ranges `defined` survive decoding and encoding; the others are ignored by readers and written as zero.
+/// Bytes in the ranges `defined` survive decoding and encoding; the others are ignored by readers
+/// and written as zero.
 fn same(read: &[u8], written: &[u8], defined: &[(usize, usize)]) {
     for at in 0..read.len() {
-        let expected = if defined.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
+        let expected =
+            if defined.iter().any(|(from, to)| (*from..*to).contains(&at)) { read[at] } else { 0 };
         assert_eq!(written[at], expected, "byte {at} of {read:02x?}");
     }
 }
@@ -67,7 +69,10 @@ fn fits(chunk: &Chunk) {
     let (index, count) = (chunk.index(), chunk.count());
     assert!(index < count && count as u64 <= MAX_CHUNKS, "{chunk:?}");
     let end = chunk.offset.checked_add(chunk.len() as u64);
-    assert!(end.is_some_and(|end| end <= chunk.total && (end == chunk.total) == (index + 1 == count)), "{chunk:?}");
+    assert!(
+        end.is_some_and(|end| end <= chunk.total && (end == chunk.total) == (index + 1 == count)),
+        "{chunk:?}"
+    );
     assert!(chunk.len() > 0 || chunk.total == 0, "{chunk:?}");
 }
 
@@ -108,8 +113,13 @@ mod tests {
         let mut read = 0;
         for _ in 0..100_000 {
             let (total, chunk) = (random.number(), random.number() as u32);
-            let offset = if random.word() % 2 == 0 { random.number() } else { random.number().wrapping_mul(u64::from(chunk)) };
-            let one = Chunk { seq: random.number(), total, offset, chunk, tag: random.word() as i32 };
+            let offset = if random.word() % 2 == 0 {
+                random.number()
+            } else {
+                random.number().wrapping_mul(u64::from(chunk))
+            };
+            let one =
+                Chunk { seq: random.number(), total, offset, chunk, tag: random.word() as i32 };
             let frame = [
                 Frame::Chunk(one),
                 Frame::Chunk(Chunk { offset: 0, ..one }),
@@ -120,10 +130,19 @@ mod tests {
             read += usize::from(Frame::decode(&bytes).is_ok());
             frames(&bytes);
             let (token, attempt) = ([chunk as u8; 16], random.word() as u32);
-            let hello = Hello { version: total as u16, index: offset as u16, nonce: random.word(), token, attempt };
+            let hello = Hello {
+                version: total as u16,
+                index: offset as u16,
+                nonce: random.word(),
+                token,
+                attempt,
+            };
             frames(&damaged(hello.encode(), &mut random));
         }
-        assert!((25_000..75_000).contains(&read), "{read} were accepted: too few or too many for a useful test");
+        assert!(
+            (25_000..75_000).contains(&read),
+            "{read} were accepted: too few or too many for a useful test"
+        );
     }
 
     #[test]
@@ -132,15 +151,21 @@ mod tests {
         let mut read = 0;
         for _ in 0..50_000 {
             let mut bytes: Handle = std::array::from_fn(|_| random.word() as u8);
-            bytes[..6].copy_from_slice(&Invitation { token: [0; 16], addresses: Vec::new() }.encode()[..6]);
+            bytes[..6].copy_from_slice(
+                &Invitation { token: [0; 16], addresses: Vec::new() }.encode()[..6],
+            );
             bytes[6] = (random.word() % 6) as u8;
             for at in [27, 35, 43, 51, 59] {
-                bytes[at] = if random.word() % 8 == 0 { 16 } else { 4 }; // octets of an address, if an IPv4 address is before it
+                // octets of an address, if an IPv4 address is before it
+                bytes[at] = if random.word() % 8 == 0 { 16 } else { 4 };
             }
             let bytes = damaged(bytes, &mut random);
             read += usize::from(Invitation::decode(&bytes).is_ok());
             handle(&bytes);
         }
-        assert!((20_000..40_000).contains(&read), "{read} were accepted: too few or too many for a useful test");
+        assert!(
+            (20_000..40_000).contains(&read),
+            "{read} were accepted: too few or too many for a useful test"
+        );
     }
 }

@@ -1,7 +1,6 @@
-//! The receiving end. Buffers are posted in message order; chunks find theirs by number and are read directly into it.
-//!
-//! A chunk may arrive twice if a stream was declared stalled too early. It counts once, and no one writes to the buffer of a complete
-//! message.
+//! The receiving end. Buffers are posted in message order; chunks find theirs by number and are read
+//! into it. A chunk may arrive twice if a stream was declared stalled too early. It counts once, and
+//! no one writes to the buffer of a complete message.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
@@ -38,8 +37,8 @@ pub(crate) type Buffer = (*mut u8, usize, i32);
 pub(crate) enum Claim {
     /// Write its bytes here, while `begin_write` permits it.
     Into(*mut u8),
-    /// It has arrived before: discard it. If its whole message has, holds the number below which all messages are complete, as the peer may
-    /// not know yet.
+    /// It has arrived before: discard it. If its whole message has, holds the number below which
+    /// all messages are complete, as the peer may not know yet.
     Stale(Option<u64>),
     /// No buffer is posted for its message yet.
     Early,
@@ -63,7 +62,8 @@ struct Post {
 impl Post {
     /// Take the first chunk: it selects one of the request's buffers and gives the message's size.
     fn begin(&mut self, chunk: &Chunk, group: &mut [(Buffer, bool)]) -> Result<(), Error> {
-        let with_its_tag = || group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag);
+        let with_its_tag =
+            || group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag);
         let part = self.part.or_else(with_its_tag).ok_or_else(|| {
             Error::new(
                 Kind::Usage,
@@ -73,8 +73,12 @@ impl Post {
         let ((_, room, _), taken) = &mut group[part];
         *taken = true;
         if chunk.total > *room as u64 {
-            let sizes = format!("message {} has {} bytes, but {room} were posted", chunk.seq, chunk.total);
-            return Err(Error::new(Kind::Usage, format!("{sizes}: do all ranks have the same NCCL settings?")));
+            let sizes =
+                format!("message {} has {} bytes, but {room} were posted", chunk.seq, chunk.total);
+            return Err(Error::new(
+                Kind::Usage,
+                format!("{sizes}: do all ranks have the same NCCL settings?"),
+            ));
         }
         self.part = Some(part);
         (self.total, self.chunk) = (chunk.total, chunk.chunk);
@@ -108,8 +112,8 @@ struct State {
     closed: bool,
 }
 
-// SAFETY: the addresses are callers' buffers, which irecv's caller keeps writable until the request is done or the connection closed. They
-// are written only between begin_write and end_write.
+// SAFETY: the addresses are callers' buffers, which irecv's caller keeps writable until the request
+// is done or the connection closed. They are written only between begin_write and end_write.
 unsafe impl Send for State {}
 
 /// The state shared by the streams and callers of a receiving end.
@@ -126,19 +130,29 @@ pub(crate) struct RecvCore {
     gone: OnceLock<Error>,
     requests: Box<[Request]>,
     tasks: OnceLock<Vec<TaskRef>>,
-    /// How often the caller tested without success. If it does not increase, the caller is not waiting.
+    /// How often the caller tested without success. If it does not increase, the caller is not
+    /// waiting.
     asked: AtomicU64,
     early_budget: Arc<Budget>,
 }
 
 impl RecvCore {
-    pub(crate) fn new(label: String, log: Log, counters: Arc<Counters>, inline: Welcomed, early_budget: &Arc<Budget>) -> Arc<Self> {
+    pub(crate) fn new(
+        label: String,
+        log: Log,
+        counters: Arc<Counters>,
+        inline: Welcomed,
+        early_budget: &Arc<Budget>,
+    ) -> Arc<Self> {
         let inline = InlineStream::new(inline.socket, &inline.first[..inline.have]);
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             label,
             log,
             counters,
-            state: Mutex::new(State { groups: vec![Vec::new(); crate::request::SLOTS], ..State::default() }),
+            state: Mutex::new(State {
+                groups: vec![Vec::new(); crate::request::SLOTS],
+                ..State::default()
+            }),
             inline: Mutex::new(inline),
             lanes_ended: AtomicBool::new(false),
             failed: OnceLock::new(),
@@ -172,11 +186,18 @@ impl RecvCore {
 
     /// # Safety
     /// As for `Receiver::irecv`.
-    pub(crate) unsafe fn irecv(&self, buffers: &[Buffer]) -> Result<Option<NonNull<Request>>, Error> {
+    pub(crate) unsafe fn irecv(
+        &self,
+        buffers: &[Buffer],
+    ) -> Result<Option<NonNull<Request>>, Error> {
         if buffers.is_empty() || buffers.len() > MAX_GROUP {
             return Err(Error::new(
                 Kind::Usage,
-                format!("{}: a receive of {} buffers; the limit is {MAX_GROUP}", self.label, buffers.len()),
+                format!(
+                    "{}: a receive of {} buffers; the limit is {MAX_GROUP}",
+                    self.label,
+                    buffers.len()
+                ),
             ));
         }
         if let Some(error) = self.failed.get() {
@@ -194,7 +215,16 @@ impl RecvCore {
         state.groups[slot].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
         let part = (buffers.len() == 1).then_some(0);
         for _ in buffers {
-            state.posts.push_back(Post { request: slot, part, total: 0, chunk: 0, seen: Vec::new(), left: 0, writers: 0, complete: false });
+            state.posts.push_back(Post {
+                request: slot,
+                part,
+                total: 0,
+                chunk: 0,
+                seen: Vec::new(),
+                left: 0,
+                writers: 0,
+                complete: false,
+            });
         }
         let posted = state.base + state.posts.len() as u64;
         state.waiting.retain(|&(seq, lane)| {
@@ -212,7 +242,8 @@ impl RecvCore {
         Ok(Some(NonNull::from(request)))
     }
 
-    /// Wait until no thread writes to callers' buffers and let none start again. Also closes the inline stream.
+    /// Wait until no thread writes to callers' buffers and let none start again. Also closes the
+    /// inline stream.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         while lock(&self.state).writing > 0 {
@@ -232,7 +263,9 @@ impl RecvCore {
         }
         let at = (chunk.seq - state.base) as usize;
         if at >= state.posts.len() {
-            if let Some(wait) = lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.waiting.contains(wait)) {
+            if let Some(wait) =
+                lane.map(|lane| (chunk.seq, lane)).filter(|wait| !state.waiting.contains(wait))
+            {
                 state.waiting.push(wait);
             }
             return Ok(Claim::Early);
@@ -245,9 +278,14 @@ impl RecvCore {
         if post.seen.is_empty() {
             let group = &mut groups[post.request];
             post.begin(chunk, group)?;
-            self.requests[post.request].by_chunks.store(lane.is_some() && group.len() == 1, Ordering::Relaxed);
+            self.requests[post.request]
+                .by_chunks
+                .store(lane.is_some() && group.len() == 1, Ordering::Relaxed);
         } else if (chunk.total, chunk.chunk) != (post.total, post.chunk) {
-            return Err(Error::new(Kind::Remote, format!("the chunks of message {} contradict each other", chunk.seq)));
+            return Err(Error::new(
+                Kind::Remote,
+                format!("the chunks of message {} contradict each other", chunk.seq),
+            ));
         }
         let index = chunk.index();
         if post.left == 0 || post.seen[index / 64] & (1 << (index % 64)) != 0 {
@@ -257,8 +295,8 @@ impl RecvCore {
         Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
     }
 
-    /// Register as a writer of a chunk until `finish_write` or `pause_write`. False if the message has been completed by others or the
-    /// connection closed.
+    /// Register as a writer of a chunk until `finish_write` or `pause_write`. False if the message
+    /// has been completed by others or the connection closed.
     pub(crate) fn begin_write(&self, chunk: &Chunk) -> bool {
         let mut state = lock(&self.state);
         let State { posts, base, closed, writing, .. } = &mut *state;
@@ -275,7 +313,8 @@ impl RecvCore {
         self.end_write(chunk, false)
     }
 
-    /// A writer has written its whole chunk. If that completes the message, returns the number below which all are complete.
+    /// A writer has written its whole chunk. If that completes the message, returns the number
+    /// below which all are complete.
     pub(crate) fn finish_write(&self, chunk: &Chunk) -> Option<u64> {
         self.end_write(chunk, true)
     }
@@ -305,14 +344,17 @@ impl RecvCore {
         Some(*base)
     }
 
-    /// A stream (INLINE for the inline stream) has ended. If it was the last, so has the connection.
+    /// A stream (INLINE for the inline stream) has ended. If it was the last, so has the
+    /// connection.
     pub(crate) fn stream_ended(&self, lane: usize, why: &str) {
         let mut state = lock(&self.state);
         state.dead |= 1 << lane;
         let lanes = (1u64 << self.tasks().len()) - 1;
-        let (lanes_ended, all_ended) = (state.dead & lanes == lanes, state.dead == lanes | 1 << INLINE);
+        let (lanes_ended, all_ended) =
+            (state.dead & lanes == lanes, state.dead == lanes | 1 << INLINE);
         let (left, blocked) = (!state.early.is_empty(), !state.posts.is_empty());
-        self.lanes_ended.store(lanes_ended, Ordering::Relaxed); // under the lock, so that the last of two streams that end at once decides
+        // under the lock, so that the last of two streams that end at once decides
+        self.lanes_ended.store(lanes_ended, Ordering::Relaxed);
         if !lanes_ended {
             self.repeat_acks(&mut state); // its last acknowledgements may be lost
         }
@@ -321,7 +363,11 @@ impl RecvCore {
             let error = self.error(Kind::Remote, why);
             if left { drop(self.gone.set(error)) } else { self.fail(error) }
         } else if blocked {
-            let which = if lane == INLINE { "the inline stream".to_owned() } else { format!("stream {lane}") };
+            let which = if lane == INLINE {
+                "the inline stream".to_owned()
+            } else {
+                format!("stream {lane}")
+            };
             (self.log)(Level::Info, &format!("{}: {which} has ended ({why})", self.label));
         }
     }
@@ -334,7 +380,9 @@ impl Completion for RecvCore {
         }
         if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_ended.load(Ordering::Relaxed) {
             if let Ok(mut inline) = self.inline.try_lock() {
-                if let Some(error) = (!inline.finished).then(|| self.read_inline(&mut inline)).and_then(Result::err) {
+                if let Some(error) =
+                    (!inline.finished).then(|| self.read_inline(&mut inline)).and_then(Result::err)
+                {
                     self.fail(self.error(error.kind, &error.message));
                 }
             }

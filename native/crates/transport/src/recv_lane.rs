@@ -20,7 +20,8 @@ const MAX_UNREAD: usize = 64 << 10;
 enum Stage {
     /// Reading a header.
     Head,
-    /// No buffer is posted for this chunk yet. Its bytes stay in the kernel, unless data behind it is needed first.
+    /// No buffer is posted for this chunk yet. Its bytes stay in the kernel, unless data behind it
+    /// is needed first.
     Waiting(Chunk),
     /// Reading into the early-arrival buffer; bytes read so far.
     Early(EarlyChunk, usize),
@@ -48,8 +49,9 @@ pub(crate) struct RecvLane {
     discarded: Box<[u8]>,
 }
 
-/// A stream whose next chunk has no receive. Usually the receive is posted soon. But if the caller waits for an earlier message and the
-/// connection makes no progress, the missing data may be behind this chunk: resent after its own stream was lost.
+/// A stream whose next chunk has no receive. Usually the receive is posted soon. But if the caller
+/// waits for an earlier message and the connection makes no progress, the missing data may be
+/// behind this chunk: resent after its own stream was lost.
 #[derive(Default)]
 struct EarlyWait {
     since: Option<Instant>,
@@ -58,7 +60,8 @@ struct EarlyWait {
     read_ahead: Option<u64>,
 }
 
-// SAFETY: the pointer is into a caller's buffer. Only `body` uses it, after `begin_write` has confirmed that it may be written.
+// SAFETY: the pointer is into a caller's buffer. Only `body` uses it, after `begin_write` has
+// confirmed that it may be written.
 unsafe impl Send for RecvLane {}
 
 enum Step {
@@ -69,7 +72,14 @@ enum Step {
 
 impl RecvLane {
     /// `head` holds `have` bytes of the first frame.
-    pub(crate) fn new(core: Arc<RecvCore>, lane: usize, socket: Socket, head: [u8; HEADER], have: usize, limits: Limits) -> Self {
+    pub(crate) fn new(
+        core: Arc<RecvCore>,
+        lane: usize,
+        socket: Socket,
+        head: [u8; HEADER],
+        have: usize,
+        limits: Limits,
+    ) -> Self {
         Self {
             core,
             lane,
@@ -87,16 +97,16 @@ impl RecvLane {
         }
     }
 
-    /// Receive up to `most` of the `left` bytes of a body at `to`. If that includes the last of them, also receive as much as possible of
-    /// the next header. Returns the bytes of the body.
+    /// Receive up to `most` of the `left` bytes of a body at `to`. If that includes the last of
+    /// them, also receive as much as possible of the next header. Returns the bytes of the body.
     ///
     /// # Safety
     /// `to` is writable for `left` bytes.
     unsafe fn receive(&mut self, to: *mut u8, left: usize, most: usize) -> Result<usize, Step> {
         let want = left.min(most);
         let next = if want == left { &mut self.head[self.have..] } else { &mut [] };
-        // SAFETY: this function's caller guarantees `to` for `left` bytes, and `want` is at most `left`; `next` is borrowed from
-        // `self.head`.
+        // SAFETY: this function's caller guarantees `to` for `left` bytes, and `want` is at most
+        // `left`; `next` is borrowed from `self.head`.
         match unsafe { sock::receive(self.socket.as_raw_fd(), to, want, next) } {
             Io::Done(bytes) => {
                 self.have += bytes.saturating_sub(want);
@@ -110,7 +120,8 @@ impl RecvLane {
 
     fn step(&mut self, share: &mut usize) -> Result<Step, Error> {
         match self.stage {
-            Stage::Head if self.out.len() >= MAX_UNREAD => Ok(Step::Blocked), // until there is room again
+            // until there is room again
+            Stage::Head if self.out.len() >= MAX_UNREAD => Ok(Step::Blocked),
             Stage::Head => {
                 if self.have < HEADER {
                     // SAFETY: no body bytes are requested, so the null pointer is not written to.
@@ -125,7 +136,10 @@ impl RecvLane {
                 match Frame::decode(&self.head)? {
                     Frame::Chunk(chunk) => self.route(chunk),
                     Frame::Ready { .. } => Ok(Step::On), // repeated from another stream
-                    Frame::Ack { .. } => Err(Error::new(Kind::Remote, "received an acknowledgement for data that was never sent")),
+                    Frame::Ack { .. } => Err(Error::new(
+                        Kind::Remote,
+                        "received an acknowledgement for data that was never sent",
+                    )),
                 }
             }
             Stage::Waiting(chunk) => self.route(chunk),
@@ -136,12 +150,13 @@ impl RecvLane {
                     self.discarded = vec![0; 64 << 10].into();
                 }
                 let (to, most) = (self.discarded.as_mut_ptr(), self.discarded.len());
-                // SAFETY: `to` is the start of `self.discarded`, which is not used otherwise during the call; at most its length is
-                // requested.
+                // SAFETY: `to` is the start of `self.discarded`, which is not used otherwise during
+                // the call; at most its length is requested.
                 match unsafe { self.receive(to, left, most) } {
                     Err(step) => Ok(step),
                     Ok(bytes) => {
-                        self.stage = if bytes == left { Stage::Head } else { Stage::Skip(left - bytes) };
+                        self.stage =
+                            if bytes == left { Stage::Head } else { Stage::Skip(left - bytes) };
                         Ok(Step::On)
                     }
                 }
@@ -157,11 +172,13 @@ impl RecvLane {
             }
             Claim::Stale(below) => {
                 self.core.counters.duplicate();
-                self.acknowledge(&chunk, below); // again, as the first may have been lost with its stream
+                // again, as the first may have been lost with its stream
+                self.acknowledge(&chunk, below);
                 self.stage = if chunk.len() == 0 { Stage::Head } else { Stage::Skip(chunk.len()) };
             }
             Claim::Into(_) if chunk.len() == 0 => {
-                let below = self.core.begin_write(&chunk).then(|| self.core.finish_write(&chunk)).flatten();
+                let below =
+                    self.core.begin_write(&chunk).then(|| self.core.finish_write(&chunk)).flatten();
                 self.acknowledge(&chunk, below);
                 self.stage = Stage::Head;
             }
@@ -170,11 +187,15 @@ impl RecvLane {
         Ok(Step::On)
     }
 
-    /// Read the waiting chunk into the early-arrival buffer if data behind it is needed and there is memory. Returns whether it does.
+    /// Read the waiting chunk into the early-arrival buffer if data behind it is needed and there
+    /// is memory. Returns whether it does.
     fn read_ahead(&mut self) -> bool {
         let Stage::Waiting(chunk) = self.stage else { return false };
-        self.wait.read_ahead = self.wait.read_ahead.filter(|messages| *messages == self.core.progress().messages);
-        let Some(early) = self.wait.read_ahead.and_then(|_| self.core.reserve_early(chunk)) else { return false };
+        self.wait.read_ahead =
+            self.wait.read_ahead.filter(|messages| *messages == self.core.progress().messages);
+        let Some(early) = self.wait.read_ahead.and_then(|_| self.core.reserve_early(chunk)) else {
+            return false;
+        };
         self.stage = Stage::Early(early, 0);
         true
     }
@@ -187,10 +208,15 @@ impl RecvLane {
         }
         let (before, seen) = (self.wait.seen, self.core.progress());
         self.wait.seen = seen;
-        if self.wait.since.is_none() || seen.chunks != before.chunks || seen.messages != before.messages {
+        if self.wait.since.is_none()
+            || seen.chunks != before.chunks
+            || seen.messages != before.messages
+        {
             self.wait.since = Some(now);
         }
-        let stalled = seen.owes && seen.asked != before.asked && self.wait.since.is_some_and(|since| now - since >= self.limits.stall);
+        let stalled = seen.owes
+            && seen.asked != before.asked
+            && self.wait.since.is_some_and(|since| now - since >= self.limits.stall);
         // The end of a stream is also behind its last chunk.
         if stalled || sock::closed_by_peer(&self.socket) {
             self.wait.read_ahead = Some(seen.messages);
@@ -200,7 +226,9 @@ impl RecvLane {
 
     /// Continue to read a chunk into the early-arrival buffer.
     fn read_early(&mut self, share: &mut usize) -> Result<Step, Error> {
-        let Stage::Early(mut early, done) = std::mem::replace(&mut self.stage, Stage::Head) else { return Ok(Step::On) };
+        let Stage::Early(mut early, done) = std::mem::replace(&mut self.stage, Stage::Head) else {
+            return Ok(Step::On);
+        };
         let left = early.bytes.len() - done;
         // SAFETY: `early.bytes` is owned by this function, and `left` bytes remain after `done`.
         let got = unsafe { self.receive(early.bytes.as_mut_ptr().wrapping_add(done), left, left) };
@@ -214,17 +242,27 @@ impl RecvLane {
         Ok(got.err().unwrap_or(Step::On))
     }
 
-    fn body(&mut self, chunk: Chunk, to: *mut u8, done: usize, share: &mut usize) -> Result<Step, Error> {
+    fn body(
+        &mut self,
+        chunk: Chunk,
+        to: *mut u8,
+        done: usize,
+        share: &mut usize,
+    ) -> Result<Step, Error> {
         let left = chunk.len() - done;
         if !self.core.begin_write(&chunk) {
             self.stage = Stage::Skip(left);
             return Ok(Step::On);
         }
-        // SAFETY: `begin_write` made this thread a writer, so the buffer stays valid until `finish_write` or `pause_write`; `claim` checked
-        // the size.
+        // SAFETY: `begin_write` made this thread a writer, so the buffer stays valid until
+        // `finish_write` or `pause_write`; `claim` checked the size.
         let got = unsafe { self.receive(to.wrapping_add(done), left, pool::piece(left, *share)) };
         let bytes = *got.as_ref().unwrap_or(&0);
-        let below = if bytes == left { self.core.finish_write(&chunk) } else { self.core.pause_write(&chunk) };
+        let below = if bytes == left {
+            self.core.finish_write(&chunk)
+        } else {
+            self.core.pause_write(&chunk)
+        };
         self.acknowledge(&chunk, below);
         *share = share.saturating_sub(bytes);
         if bytes == left {
@@ -263,7 +301,8 @@ impl Task for RecvLane {
             self.send_ack(seq, below);
         }
         while share > 0 {
-            share = share.saturating_sub(HEADER); // headers and discarded bytes use up the share, too
+            // headers and discarded bytes use up the share, too
+            share = share.saturating_sub(HEADER);
             match self.step(&mut share) {
                 Ok(Step::On) => {}
                 Ok(Step::Blocked) => return Next::Wait,
@@ -285,7 +324,12 @@ impl Task for RecvLane {
     }
 
     fn tick(&mut self, now: Instant) -> Look {
-        let stuck = self.stall.check(&self.socket, self.ack_bytes - self.out.len() as u64, self.limits, now) != Flow::Moves;
+        let stuck = self.stall.check(
+            &self.socket,
+            self.ack_bytes - self.out.len() as u64,
+            self.limits,
+            now,
+        ) != Flow::Moves;
         if stuck || self.stall.nothing_in_flight() {
             self.core.set_stuck(self.lane, stuck);
             self.stuck = stuck;

@@ -1,4 +1,5 @@
-//! Requests. Each connection owns a fixed array of them, so a pointer to one stays valid as long as the connection does.
+//! Requests. Each connection owns a fixed array of them, so a pointer to one stays valid as long as
+//! the connection does.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,8 @@ pub(crate) const SLOTS: usize = 64;
 
 /// The end of a connection that completes a request.
 pub(crate) trait Completion: Send + Sync {
-    /// Advance the connection, then return whether `request` is done. If so, `sizes` is filled and the slot is free.
+    /// Advance the connection, then return whether `request` is done. If so, `sizes` is filled and
+    /// the slot is free.
     fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error>;
 }
 
@@ -28,13 +30,15 @@ pub struct Request {
     sizes: [AtomicU64; MAX_GROUP],
 }
 
-// SAFETY: `owner` points to the core that owns the array with this request, so it lives at least as long; a core is Send and Sync.
+// SAFETY: `owner` points to the core that owns the array with this request, so it lives at least as
+// long; a core is Send and Sync.
 unsafe impl Send for Request {}
 // SAFETY: as for Send; all other fields are atomic.
 unsafe impl Sync for Request {}
 
 impl Request {
-    /// The requests of a connection. `owner` is the core that holds them, under construction in `Arc::new_cyclic`.
+    /// The requests of a connection. `owner` is the core that holds them, under construction in
+    /// `Arc::new_cyclic`.
     pub(crate) fn slots(owner: *const dyn Completion) -> Box<[Self]> {
         (0..SLOTS)
             .map(|_| Self {
@@ -79,15 +83,18 @@ impl Request {
         true
     }
 
-    /// Return whether the request is done. Then `sizes` (one for each buffer) has the bytes sent or received, and the request is free.
+    /// Return whether the request is done. Then `sizes` (one for each buffer) has the bytes sent or
+    /// received, and the request is free.
     ///
     /// # Safety
-    /// `request` came from isend or irecv of a connection that still exists, and has not tested done before.
+    /// `request` came from isend or irecv of a connection that still exists, and has not tested
+    /// done before.
     ///
     /// # Errors
     /// The peer is gone, or sent more than was posted.
     pub unsafe fn test(request: NonNull<Self>, sizes: &mut [usize]) -> Result<bool, Error> {
-        // SAFETY: the caller guarantees that the connection exists. It owns the request and holds an Arc of the core at `owner`.
+        // SAFETY: the caller guarantees that the connection exists. It owns the request and holds
+        // an Arc of the core at `owner`.
         unsafe {
             let request = request.as_ref();
             (*request.owner).test(request, sizes)

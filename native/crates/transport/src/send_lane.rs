@@ -14,7 +14,8 @@ use crate::sock::{self, Io};
 use crate::stall::{Flow, StallDetector};
 use crate::wire::{Frame, HEADER};
 
-/// Sent in place of a buffer that has been returned to the caller. The peer has the message and discards the rest.
+/// Sent in place of a buffer that has been returned to the caller. The peer has the message and
+/// discards the rest.
 static NOTHING: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(crate) struct SendLane {
@@ -60,7 +61,9 @@ impl SendLane {
         loop {
             let room = &mut self.acks[self.have..];
             // SAFETY: `room` is a part of `self.acks`, which is borrowed mutably during the call.
-            match unsafe { sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut []) } {
+            match unsafe {
+                sock::receive(self.socket.as_raw_fd(), room.as_mut_ptr(), room.len(), &mut [])
+            } {
                 Io::Done(bytes) => self.have += bytes,
                 Io::Blocked => return Ok(()),
                 Io::Ended(None) => return Err("the peer closed the connection".to_owned()),
@@ -68,7 +71,10 @@ impl SendLane {
             }
             let whole = self.have / HEADER * HEADER;
             for frame in self.acks[..whole].chunks_exact(HEADER) {
-                if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER])).map_err(|error| error.message)? {
+                if let Frame::Ack { seq, below } =
+                    Frame::decode(frame.try_into().unwrap_or(&[0; HEADER]))
+                        .map_err(|error| error.message)?
+                {
                     self.core.acknowledge(seq, below);
                 }
             }
@@ -89,14 +95,17 @@ impl SendLane {
             let done = self.sent.saturating_sub(HEADER);
             let reading = self.core.read(job.chunk.seq);
             let (data, left) = match &reading {
-                ReadPermit::Read { .. } => (job.data.wrapping_add(done), pool::piece(length - done, share)),
+                ReadPermit::Read { .. } => {
+                    (job.data.wrapping_add(done), pool::piece(length - done, share))
+                }
                 ReadPermit::Acknowledged => (NOTHING.as_ptr(), (length - done).min(NOTHING.len())),
                 ReadPermit::Closed => return Ok(Next::Gone),
             };
-            // SAFETY: the guard in `reading` keeps the message's buffer valid during the call, or `data` is the static NOTHING. For
-            // zero-copy: the caller leaves the buffer unchanged until the peer acknowledges the message, and then the peer discards these
-            // bytes.
-            let Sent { outcome, referred, full } = unsafe { self.send_method.send(self.socket.as_raw_fd(), head, data, left) };
+            // SAFETY: the guard in `reading` keeps the message's buffer valid during the call, or
+            // `data` is the static NOTHING. For zero-copy: the caller leaves the buffer unchanged
+            // until the peer acknowledges the message, and then the peer discards these bytes.
+            let Sent { outcome, referred, full } =
+                unsafe { self.send_method.send(self.socket.as_raw_fd(), head, data, left) };
             drop(reading);
             if referred > 0 {
                 self.core.counters.referred(self.lane, referred);
@@ -124,14 +133,19 @@ impl SendLane {
     }
 
     fn no_answer(&self) -> Result<(), String> {
-        if self.silent { Err(format!("no answer for {} s", self.core.config.timeout_s)) } else { Ok(()) }
+        if self.silent {
+            Err(format!("no answer for {} s", self.core.config.timeout_s))
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Drop for SendLane {
     fn drop(&mut self) {
         if self.core.abandoned() {
-            sock::abort(self.socket.as_raw_fd()); // `close` has done this, unless this thread was busy
+            // `close` has done this, unless this thread was busy
+            sock::abort(self.socket.as_raw_fd());
         }
         // shutdown, as close would not end a socket that a forked child still has open
         let _ = self.socket.shutdown(Shutdown::Both);
@@ -148,7 +162,8 @@ impl Task for SendLane {
             Ok(next) => next,
             Err(why) => {
                 self.job = None;
-                // The chunks are resent on other streams, and the kernel may hold pages that are the caller's again before they are sent.
+                // The chunks are resent on other streams, and the kernel may hold pages that are
+                // the caller's again before they are sent.
                 sock::abort(self.socket.as_raw_fd());
                 self.core.stream_ended(self.lane, &why);
                 Next::Gone

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::sock::{self, Io};
 use crate::zerocopy::{self, ROOM};
 
-/// By reference must be this much cheaper, because it may make more and smaller packets, which cost the peer time.
+/// By reference must be this much cheaper, because it may make more and smaller packets, which cost
+/// the peer time.
 const WORTH: f32 = 0.8;
 /// For fewer bytes the calls cost more than a copy.
 const LITTLE: usize = 64 << 10;
@@ -26,7 +27,8 @@ impl Cost {
     fn learn(&mut self, took: Duration, bytes: usize) {
         let mut ns = took.as_secs_f32() * 1e9;
         if self.calls > 0.0 {
-            ns = ns.min(4.0 * self.ns / self.calls); // a preempted call says nothing about the method
+            // a preempted call says nothing about the method
+            ns = ns.min(4.0 * self.ns / self.calls);
         }
         let kept = if self.calls < Self::MEMORY { 1.0 } else { 1.0 - 1.0 / Self::MEMORY };
         self.calls = self.calls.mul_add(kept, 1.0);
@@ -55,14 +57,16 @@ impl Sent {
     }
 }
 
-/// The cheaper method of a stream, as measured: it depends on the interface, its driver and the memory.
+/// The cheaper method of a stream, as measured: it depends on the interface, its driver and the
+/// memory.
 #[derive(Default)]
 pub struct SendMethod {
     copied: Cost,
     referred: Cost,
     sends: u32,
     impossible: bool,
-    /// Bytes that the socket takes at once, as far as known. References beyond that would be made for nothing.
+    /// Bytes that the socket takes at once, as far as known. References beyond that would be made
+    /// for nothing.
     room: usize,
 }
 
@@ -75,7 +79,8 @@ impl SendMethod {
     /// Send `head`, then `len` bytes at `data`, by the cheaper method.
     ///
     /// # Safety
-    /// `data` is readable for `len` bytes. They do not change before the peer has them, or the peer discards them.
+    /// `data` is readable for `len` bytes. They do not change before the peer has them, or the peer
+    /// discards them.
     pub unsafe fn send(&mut self, fd: RawFd, head: &[u8], data: *const u8, len: usize) -> Sent {
         if self.refer(len) {
             let out = if head.is_empty() {
@@ -87,12 +92,21 @@ impl SendMethod {
                 }
             };
             let begun = Instant::now();
-            // SAFETY: this function's caller guarantees `data` for `len` bytes until the peer has them.
+            // SAFETY: this function's caller guarantees `data` for `len` bytes until the peer has
+            // them.
             let sent = unsafe { zerocopy::send(fd, data, len, self.room) };
             if let Some((referred, full)) = sent {
                 self.referred.learn(begun.elapsed(), referred);
                 self.room = if full { referred } else { 2 * self.room }.clamp(LITTLE, ROOM);
-                return Sent { outcome: if out + referred > 0 { Io::Done(out + referred) } else { Io::Blocked }, referred, full };
+                return Sent {
+                    outcome: if out + referred > 0 {
+                        Io::Done(out + referred)
+                    } else {
+                        Io::Blocked
+                    },
+                    referred,
+                    full,
+                };
             }
             self.impossible = true;
             if out > 0 {
@@ -103,12 +117,14 @@ impl SendMethod {
         // SAFETY: this function's caller guarantees `data` for `len` bytes; the call copies them.
         let outcome = unsafe { sock::send(fd, head, data, len) };
         if len >= LITTLE {
-            self.copied.learn(begun.elapsed(), if let Io::Done(bytes) = outcome { bytes } else { 0 });
+            self.copied
+                .learn(begun.elapsed(), if let Io::Done(bytes) = outcome { bytes } else { 0 });
         }
         Sent::copied(outcome)
     }
 
-    /// Whether to send by reference: if it is cheaper, except every 64th time, which tries the other method.
+    /// Whether to send by reference: if it is cheaper, except every 64th time, which tries the
+    /// other method.
     fn refer(&mut self, bytes: usize) -> bool {
         if self.impossible || bytes < LITTLE {
             return false;
@@ -133,13 +149,20 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     /// Send everything, a piece at a time; returns how often the socket was full.
-    fn send_all(send_method: &mut SendMethod, near: &TcpStream, head: &[u8], bytes: &[u8], piece: usize) -> usize {
+    fn send_all(
+        send_method: &mut SendMethod,
+        near: &TcpStream,
+        head: &[u8],
+        bytes: &[u8],
+        piece: usize,
+    ) -> usize {
         let (mut sent, mut full_ones) = (0, 0);
         while sent < head.len() + bytes.len() {
             let (ahead, at) = (&head[sent.min(head.len())..], sent.saturating_sub(head.len()));
             let len = piece.min(bytes.len() - at);
             // SAFETY: `bytes` lives, unchanged, until the test has joined the reader.
-            let Sent { outcome, full, .. } = unsafe { send_method.send(near.as_raw_fd(), ahead, bytes[at..].as_ptr(), len) };
+            let Sent { outcome, full, .. } =
+                unsafe { send_method.send(near.as_raw_fd(), ahead, bytes[at..].as_ptr(), len) };
             let blocked = match outcome {
                 Io::Done(more) => {
                     sent += more;
@@ -160,7 +183,8 @@ mod tests {
     fn pages_arrive_intact_when_the_socket_is_often_full() {
         let (near, mut far) = pair();
         near.set_nonblocking(true).unwrap();
-        let bytes: Vec<u8> = (0..20_000_003u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..20_000_003u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let (copy, head) = (bytes.clone(), b"a header before it");
         let reader = std::thread::spawn(move || {
             let mut came = vec![0; head.len() + copy.len()];
@@ -172,7 +196,10 @@ mod tests {
         let full = send_all(&mut send_method, &near, head, &bytes, 300_000);
         reader.join().unwrap();
         assert!(full > 0, "the rest of a full pipe was discarded at least once");
-        assert!(send_method.referred.bytes > 0.0 && send_method.copied.bytes > 0.0, "both methods were tried");
+        assert!(
+            send_method.referred.bytes > 0.0 && send_method.copied.bytes > 0.0,
+            "both methods were tried"
+        );
     }
 
     #[test]
@@ -183,11 +210,16 @@ mod tests {
             for _ in 0..640 {
                 let refer = send_method.refer(1 << 16);
                 took_referred += u32::from(refer);
-                let (method, took) = if refer { (&mut send_method.referred, referred) } else { (&mut send_method.copied, copied) };
+                let (method, took) = if refer {
+                    (&mut send_method.referred, referred)
+                } else {
+                    (&mut send_method.copied, copied)
+                };
                 method.learn(Duration::from_micros(took), 1 << 16);
             }
             let right = if referred < copied { took_referred } else { 640 - took_referred };
-            assert!((620..=632).contains(&right), "{right}"); // except every 64th, and half of the first eight
+            // except every 64th, and half of the first eight
+            assert!((620..=632).contains(&right), "{right}");
         }
         assert!(!SendMethod::new(true).refer(LITTLE - 1));
         assert!(!SendMethod::new(false).refer(1 << 20));

@@ -1,7 +1,8 @@
-//! The sending end. Small messages go out at once on the inline stream, as do larger ones if nothing else is being sent. Others go as chunks
-//! on any free stream.
+//! The sending end. Small messages go out at once on the inline stream, as do larger ones if
+//! nothing else is being sent. Others go as chunks on any free stream.
 //!
-//! Messages are kept until the peer acknowledges them, so that another stream can resend what a dead or stalled one carried.
+//! Messages are kept until the peer acknowledges them, so that another stream can resend what a
+//! dead or stalled one carried.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -32,9 +33,11 @@ use inline::{InlineStream, Kept};
 const MAX_KEPT: usize = 64;
 /// NCCL has up to 32 messages in flight, whatever the peer has acknowledged.
 const _: () = assert!(MAX_KEPT - (ACK_AT_LATEST - 1) >= 32);
-/// Bytes of messages above the inline limit that are kept: the peer acknowledges half of it. When the limit is reached, they go as chunks.
+/// Bytes of messages above the inline limit that are kept: the peer acknowledges half of it. When
+/// the limit is reached, they go as chunks.
 const KEPT_BYTES: usize = 2 * ACK_BYTES;
-/// Acknowledgements are read when this many messages are kept. Two of them cover that many, so most messages skip the read.
+/// Acknowledgements are read when this many messages are kept. Two of them cover that many, so most
+/// messages skip the read.
 const READ_FROM: usize = 2 * ACK_EVERY;
 const NONE: u8 = u8::MAX;
 const SMALLEST_CHUNK: usize = 64 << 10;
@@ -50,7 +53,8 @@ pub(crate) struct Job {
     _kept: Option<Arc<[u8]>>,
 }
 
-// SAFETY: `data` is read only while `SendCore::read` permits it, and until then the caller keeps the buffer; or `_kept` owns it.
+// SAFETY: `data` is read only while `SendCore::read` permits it, and until then the caller keeps
+// the buffer; or `_kept` owns it.
 unsafe impl Send for Job {}
 
 /// A message sent as chunks, until it is acknowledged.
@@ -67,7 +71,12 @@ struct InFlight {
 
 impl InFlight {
     fn new(request: Option<usize>, chunk: Chunk, data: *const u8, kept: Option<Arc<[u8]>>) -> Self {
-        Self { request, job: Job { chunk, data, _kept: kept }, carriers: vec![NONE; chunk.count()], readers: 0 }
+        Self {
+            request,
+            job: Job { chunk, data, _kept: kept },
+            carriers: vec![NONE; chunk.count()],
+            readers: 0,
+        }
     }
 
     fn seq(&self) -> u64 {
@@ -77,7 +86,11 @@ impl InFlight {
     fn job(&self, number: usize) -> Job {
         let offset = number as u64 * u64::from(self.job.chunk.chunk);
         let Job { chunk, data, .. } = self.job;
-        Job { chunk: Chunk { offset, ..chunk }, data: data.wrapping_add(offset as usize), ..self.job.clone() }
+        Job {
+            chunk: Chunk { offset, ..chunk },
+            data: data.wrapping_add(offset as usize),
+            ..self.job.clone()
+        }
     }
 }
 
@@ -96,7 +109,8 @@ pub(crate) struct State {
     next: u64,
     queue: VecDeque<Job>,
     in_flight: VecDeque<InFlight>,
-    /// Acknowledged messages that a thread still reads, as when a stalled stream resumes at that moment.
+    /// Acknowledged messages that a thread still reads, as when a stalled stream resumes at that
+    /// moment.
     retired: Vec<InFlight>,
     idle: u64,
     dead: u64,
@@ -167,7 +181,12 @@ impl SendCore {
 
     /// # Safety
     /// As for `Sender::isend`.
-    pub(crate) unsafe fn isend(&self, data: *const u8, size: usize, tag: i32) -> Result<Option<NonNull<Request>>, Error> {
+    pub(crate) unsafe fn isend(
+        &self,
+        data: *const u8,
+        size: usize,
+        tag: i32,
+    ) -> Result<Option<NonNull<Request>>, Error> {
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
         }
@@ -181,12 +200,18 @@ impl SendCore {
             Way::Wait => return Ok(None),
             Way::Inline(mut inline) => {
                 request.take(1);
-                // SAFETY: isend's caller guarantees that `data` is readable for `size` bytes during this call; the copy is made here.
-                let bytes = if size == 0 { Arc::default() } else { unsafe { std::slice::from_raw_parts(data, size) }.into() };
+                let bytes = if size == 0 {
+                    Arc::default()
+                } else {
+                    // SAFETY: isend's caller guarantees that `data` is readable for `size` bytes
+                    // during this call; the copy is made here.
+                    unsafe { std::slice::from_raw_parts(data, size) }.into()
+                };
                 let seq = state.sequence();
                 let monitor = self.alive(&state).trailing_zeros() as usize;
                 self.send_inline(&mut inline, Kept { seq, tag, bytes }, slot, monitor);
-                // After sending, so that no one waits for this read. The next call returns the error.
+                // After sending, so that no one waits for this read. The next call returns the
+                // error.
                 if inline.kept.len() >= READ_FROM {
                     let _ = self.read_acks(&mut inline, &mut state);
                 }
@@ -194,7 +219,8 @@ impl SendCore {
             Way::Chunks => {
                 request.take(1);
                 let seq = state.sequence();
-                let chunk = Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
+                let chunk =
+                    Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
                 self.start_message(&mut state, InFlight::new(Some(slot), chunk, data, None));
             }
         }
@@ -203,8 +229,9 @@ impl SendCore {
         Ok(Some(NonNull::from(request)))
     }
 
-    /// How a message of this size is sent now. Waking another thread takes longer than copying and sending some 100 KiB; but the streams of
-    /// several threads carry more, so they get what comes while something is being sent.
+    /// How a message of this size is sent now. Waking another thread takes longer than copying and
+    /// sending some 100 KiB; but the streams of several threads carry more, so they get what comes
+    /// while something is being sent.
     fn way(&self, state: &mut State, size: usize) -> Result<Way<'_>, Error> {
         let small = size <= self.config.inline;
         let fits = small || size <= self.config.inline_idle && self.is_idle(state);
@@ -229,7 +256,8 @@ impl SendCore {
         state.in_flight.is_empty() && !self.requests[last].is_taken()
     }
 
-    /// Divide evenly between streams, but not so small that headers cost much, nor so large that one stream delays the rest.
+    /// Divide evenly between streams, but not so small that headers cost much, nor so large that
+    /// one stream delays the rest.
     fn chunk_size(&self, size: usize) -> u32 {
         let fitting = if self.config.chunk > 0 {
             self.config.chunk

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::nic::{self, Nic};
 
-/// Speeds in Mbit/s that are reported. NCCL plans channels by them, and all ranks should report the same.
+/// Speeds in Mbit/s that are reported. NCCL plans channels by them, and all ranks should report the
+/// same.
 const STEPS_MBPS: [u32; 8] = [1_000, 10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000];
 /// The largest number of streams whose measured rates are added up.
 const MAX_STREAMS: usize = 8;
@@ -18,8 +19,9 @@ const LASTS: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
 const BLOCK: usize = 256 << 10;
 
-/// The speeds in Mbit/s that NCCL gets. A virtual interface is limited by the processors that copy: the rate of one local stream times the
-/// threads that can run. That is the same for all, so one is measured.
+/// The speeds in Mbit/s that NCCL gets. A virtual interface is limited by the processors that copy:
+/// the rate of one local stream times the threads that can run. That is the same for all, so one is
+/// measured.
 pub(crate) fn of(nics: &[Nic], config: &Config) -> Vec<u32> {
     let measured = LazyCell::new(|| {
         let nic = nics.iter().find(|nic| nic.speed_mbps.is_none());
@@ -30,14 +32,17 @@ pub(crate) fn of(nics: &[Nic], config: &Config) -> Vec<u32> {
     nics.iter().map(|nic| asked.or(nic.speed_mbps).unwrap_or_else(|| *measured)).collect()
 }
 
-/// Mbit/s of all interfaces that `config` selects, from the hardware or BUSBW_NET_SPEED; None if one of them is unknown. Nothing is
-/// measured. Unless interfaces are named, virtual ones count only if there is no hardware.
+/// Mbit/s of all interfaces that `config` selects, from the hardware or BUSBW_NET_SPEED; None if
+/// one of them is unknown. Nothing is measured. Unless interfaces are named, virtual ones count
+/// only if there is no hardware.
 pub fn stated(config: &Config) -> Option<u32> {
     let (mut nics, _) = nic::find(config).ok()?;
     if config.ifname.is_empty() && nics.iter().any(Nic::is_hardware) {
         nics.retain(Nic::is_hardware);
     }
-    nics.iter().map(|nic| if config.speed_mbps > 0 { Some(config.speed_mbps) } else { nic.speed_mbps }).sum()
+    nics.iter()
+        .map(|nic| if config.speed_mbps > 0 { Some(config.speed_mbps) } else { nic.speed_mbps })
+        .sum()
 }
 
 /// The largest of these speeds that is reached.
@@ -55,10 +60,11 @@ fn local_mbps(nic: &Nic) -> std::io::Result<f64> {
     }
     back.set_read_timeout(Some(PATIENCE))?;
     out.set_write_timeout(Some(PATIENCE))?;
-    let writer = std::thread::Builder::new().name("busbw-net-speed".to_owned()).spawn(move || {
-        let block = vec![0u8; BLOCK];
-        while out.write_all(&block).is_ok() {}
-    })?;
+    let writer =
+        std::thread::Builder::new().name("busbw-net-speed".to_owned()).spawn(move || {
+            let block = vec![0u8; BLOCK];
+            while out.write_all(&block).is_ok() {}
+        })?;
     let mut block = vec![0u8; BLOCK];
     let mut read_for = |limit: Duration| -> std::io::Result<(usize, f64)> {
         let (begun, mut bytes) = (Instant::now(), 0);
@@ -100,6 +106,9 @@ mod tests {
         let config = Config { ifname: "=lo".to_owned(), ..Config::default() };
         assert_eq!(stated(&config), None);
         assert_eq!(stated(&Config { speed_mbps: 1234, ..config.clone() }), Some(1234));
-        assert_eq!(stated(&Config { ifname: "=nonesuch".to_owned(), speed_mbps: 1234, ..config }), None);
+        assert_eq!(
+            stated(&Config { ifname: "=nonesuch".to_owned(), speed_mbps: 1234, ..config }),
+            None
+        );
     }
 }

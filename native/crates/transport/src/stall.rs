@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::sock;
 
-/// How long zero-window probes may go unanswered before the network, rather than a slow receiver, is blamed. A living peer answers at most
-/// every 500 ms (net.ipv4.tcp_invalid_ratelimit), and the interval between probes doubles: within 1 s of the last answer.
+/// How long zero-window probes may go unanswered before the network, rather than a slow receiver,
+/// is blamed. A living peer answers at most every 500 ms (net.ipv4.tcp_invalid_ratelimit), and the
+/// interval between probes doubles: within 1 s of the last answer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 /// Time limits of a stream.
@@ -22,7 +23,10 @@ pub(crate) struct Limits {
 impl Limits {
     /// The limits set in `config`.
     pub(crate) fn of(config: &Config) -> Self {
-        Self { stall: Duration::from_millis(config.stall_ms), silence: Duration::from_secs(config.timeout_s) }
+        Self {
+            stall: Duration::from_millis(config.stall_ms),
+            silence: Duration::from_secs(config.timeout_s),
+        }
     }
 }
 
@@ -48,7 +52,13 @@ pub(crate) struct StallDetector {
 
 impl StallDetector {
     /// Check the stream. `taken` is the number of bytes that the kernel has taken from it so far.
-    pub(crate) fn check(&mut self, socket: &impl AsRawFd, taken: u64, limits: Limits, now: Instant) -> Flow {
+    pub(crate) fn check(
+        &mut self,
+        socket: &impl AsRawFd,
+        taken: u64,
+        limits: Limits,
+        now: Instant,
+    ) -> Flow {
         if self.unacknowledged == 0 && taken == self.taken {
             return Flow::Moves; // nothing in flight before or now: no need to ask the kernel
         }
@@ -67,7 +77,8 @@ impl StallDetector {
         let silent_for = |limit| silent.is_some_and(|silent| now - silent >= limit);
         if silent_for(limits.silence) {
             Flow::Silent
-        } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBE_TIMEOUT)) {
+        } else if now - since >= limits.stall && (trouble.tries_again || silent_for(PROBE_TIMEOUT))
+        {
             Flow::Stalled
         } else {
             Flow::Moves

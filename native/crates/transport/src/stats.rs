@@ -1,4 +1,5 @@
-//! Counters of each connection, and the thread that writes them as JSON lines to a file or a socket.
+//! Counters of each connection, and the thread that writes them as JSON lines to a file or a
+//! socket.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,7 +42,8 @@ impl std::ops::AddAssign for Sum {
     }
 }
 
-/// Counters of one end of a connection. Each is exact, but together they are not a snapshot of one moment.
+/// Counters of one end of a connection. Each is exact, but together they are not a snapshot of one
+/// moment.
 pub(crate) struct Counters {
     label: String,
     lanes: Vec<Lane>,
@@ -57,8 +59,20 @@ impl Counters {
     /// All zero; `nics` names each stream's interface.
     pub(crate) fn new(label: String, nics: impl IntoIterator<Item = String>) -> Self {
         let zero = || AtomicU64::new(0);
-        let lanes = nics.into_iter().map(|nic| Lane { nic, bytes: zero(), chunks: zero(), referred: zero() }).collect();
-        Self { label, lanes, messages: zero(), bytes: zero(), resent: zero(), stalls: zero(), duplicate: zero(), queue: zero() }
+        let lanes = nics
+            .into_iter()
+            .map(|nic| Lane { nic, bytes: zero(), chunks: zero(), referred: zero() })
+            .collect();
+        Self {
+            label,
+            lanes,
+            messages: zero(),
+            bytes: zero(),
+            resent: zero(),
+            stalls: zero(),
+            duplicate: zero(),
+            queue: zero(),
+        }
     }
 
     /// A message was posted for sending, or has arrived.
@@ -97,7 +111,11 @@ impl Counters {
     fn nics(&self) -> BTreeMap<&str, Sum> {
         let mut sums = BTreeMap::new();
         for lane in &self.lanes {
-            let carried = Sum { bytes: of(&lane.bytes), chunks: of(&lane.chunks), referred: of(&lane.referred) };
+            let carried = Sum {
+                bytes: of(&lane.bytes),
+                chunks: of(&lane.chunks),
+                referred: of(&lane.referred),
+            };
             *sums.entry(lane.nic.as_str()).or_insert_with(Sum::default) += carried;
         }
         sums
@@ -119,7 +137,11 @@ impl Counters {
         );
         for (at, (nic, Sum { bytes, chunks, referred })) in self.nics().into_iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            let _ = write!(line, "{comma}{}:{{\"bytes\":{bytes},\"chunks\":{chunks},\"referred_bytes\":{referred}}}", quoted(nic));
+            let _ = write!(
+                line,
+                "{comma}{}:{{\"bytes\":{bytes},\"chunks\":{chunks},\"referred_bytes\":{referred}}}",
+                quoted(nic)
+            );
         }
         line.push_str("}}\n");
         line
@@ -162,7 +184,8 @@ impl Register {
         }
         let (to_writer, last_lines) = channel();
         *lock(&self.writer) = Some(to_writer);
-        let (register, destination, log) = (Arc::downgrade(self), destination.to_owned(), log.clone());
+        let (register, destination, log) =
+            (Arc::downgrade(self), destination.to_owned(), log.clone());
         let made = std::thread::Builder::new()
             .name("busbw-net-stats".to_owned())
             .spawn(move || follow(&register, &last_lines, &destination, &log));
@@ -176,7 +199,8 @@ impl Register {
         number
     }
 
-    /// Remove an ended connection: write its last line and add it to the summary. Returns whether it was the last.
+    /// Remove an ended connection: write its last line and add it to the summary. Returns whether
+    /// it was the last.
     pub(crate) fn remove(&self, number: usize, counters: &Counters) -> bool {
         let last = {
             let mut every = lock(&self.every);
@@ -198,10 +222,18 @@ impl Register {
     pub(crate) fn summary(&self) -> String {
         let over = lock(&self.over);
         let nics = over.iter().map(|(nic, Sum { bytes, chunks, referred })| {
-            format!("{nic} {:.3} GB in {chunks} chunks ({:.3} GB sent by reference)", *bytes as f64 / 1e9, *referred as f64 / 1e9)
+            format!(
+                "{nic} {:.3} GB in {chunks} chunks ({:.3} GB sent by reference)",
+                *bytes as f64 / 1e9,
+                *referred as f64 / 1e9
+            )
         });
         let message = nics.collect::<Vec<_>>().join(", ");
-        format!("{} connections: {message}; {} stalls", self.count.load(Ordering::Relaxed), self.troubles.load(Ordering::Relaxed))
+        format!(
+            "{} connections: {message}; {} stalls",
+            self.count.load(Ordering::Relaxed),
+            self.troubles.load(Ordering::Relaxed)
+        )
     }
 }
 
@@ -222,7 +254,12 @@ impl Target {
                 socket.set_write_timeout(Some(INTERVAL))?;
                 Ok(Self::Socket(socket))
             }
-            None => OpenOptions::new().create(true).append(true).mode(0o600).open(destination).map(Self::File),
+            None => OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(destination)
+                .map(Self::File),
         }
     }
 
@@ -249,7 +286,11 @@ fn follow(register: &Weak<Register>, last_lines: &Receiver<String>, destination:
                 let Some(register) = register.upgrade() else { return };
                 let every = lock(&register.every).clone();
                 let now = now_s();
-                lines.extend(every.iter().filter_map(|(number, counters)| Some(counters.upgrade()?.line(*number, now))));
+                lines.extend(
+                    every.iter().filter_map(|(number, counters)| {
+                        Some(counters.upgrade()?.line(*number, now))
+                    }),
+                );
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -281,7 +322,8 @@ mod tests {
 
     #[test]
     fn a_line_has_every_counter_and_quotes_names() {
-        let counters = Counters::new("to \"x\\y\"".to_owned(), ["eth0", "eth1", "eth0"].map(str::to_owned));
+        let counters =
+            Counters::new("to \"x\\y\"".to_owned(), ["eth0", "eth1", "eth0"].map(str::to_owned));
         counters.message(1000);
         counters.chunk(0, 600);
         counters.chunk(2, 400);

@@ -1,4 +1,5 @@
-//! The format of a stream: a hello and a welcome when it opens, then frames. All numbers are little-endian.
+//! The format of a stream: a hello and a welcome when it opens, then frames. All numbers are
+//! little-endian.
 
 use crate::error::{Error, Kind};
 
@@ -12,7 +13,8 @@ pub const HELLO: usize = 64;
 pub const WELCOME: usize = 8;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 40;
-/// The largest number of chunks of a message. Limits what a header can make the receiver allocate to one bit each.
+/// The largest number of chunks of a message. Limits what a header can make the receiver allocate
+/// to one bit each.
 pub const MAX_CHUNKS: u64 = 1 << 20;
 
 /// The largest chunk in bytes: the size of a connection's early-arrival buffer.
@@ -39,7 +41,8 @@ pub struct Hello {
     pub nonce: u64,
     /// The listener's secret.
     pub token: [u8; TOKEN],
-    /// Number of the attempt to open this stream. Only the last one counts, whatever order they arrive in.
+    /// Number of the attempt to open this stream. Only the last one counts, whatever order they
+    /// arrive in.
     pub attempt: u32,
 }
 
@@ -64,7 +67,13 @@ impl Hello {
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[16..32]);
         let attempt = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
-        Some(Self { version: u16_at(from, 4), index: u16_at(from, 6), nonce: u64_at(from, 8), token, attempt })
+        Some(Self {
+            version: u16_at(from, 4),
+            index: u16_at(from, 6),
+            nonce: u64_at(from, 8),
+            token,
+            attempt,
+        })
     }
 }
 
@@ -78,7 +87,11 @@ pub fn welcome() -> [u8; WELCOME] {
 
 /// Decode the version in a welcome. Error: the bytes are not a welcome.
 pub fn read_welcome(from: &[u8; WELCOME]) -> Result<u16, Error> {
-    if from[..4] == HELLO_MAGIC { Ok(u16_at(from, 4)) } else { Err(Error::new(Kind::Remote, "the peer's answer is not busbw's")) }
+    if from[..4] == HELLO_MAGIC {
+        Ok(u16_at(from, 4))
+    } else {
+        Err(Error::new(Kind::Remote, "the peer's answer is not busbw's"))
+    }
 }
 
 /// A frame. A chunk's header is followed by its bytes; other frames have only a header.
@@ -88,7 +101,8 @@ pub enum Frame {
     Chunk(Chunk),
     /// Message `seq` and all messages below `below` are complete.
     Ack { seq: u64, below: u64 },
-    /// The first frame of each stream: the streams with a bit in `mask` exist, and `inline` is the index of the inline stream.
+    /// The first frame of each stream: the streams with a bit in `mask` exist, and `inline` is the
+    /// index of the inline stream.
     Ready { mask: u64, inline: u64 },
 }
 
@@ -125,8 +139,13 @@ impl Chunk {
 
     fn checked(self) -> Result<Self, Error> {
         let whole = self.total == 0 && self.offset == 0;
-        let part = self.chunk > 0 && self.offset < self.total && self.offset % u64::from(self.chunk) == 0;
-        if !whole && (!part || self.len() > MAX_CHUNK || self.total.div_ceil(u64::from(self.chunk)) > MAX_CHUNKS) {
+        let part =
+            self.chunk > 0 && self.offset < self.total && self.offset % u64::from(self.chunk) == 0;
+        if !whole
+            && (!part
+                || self.len() > MAX_CHUNK
+                || self.total.div_ceil(u64::from(self.chunk)) > MAX_CHUNKS)
+        {
             return Err(Error::new(Kind::Remote, format!("an invalid chunk: {self:?}")));
         }
         Ok(self)
@@ -159,13 +178,18 @@ impl Frame {
     pub fn decode(from: &[u8; HEADER]) -> Result<Self, Error> {
         let word = |at: usize| u64_at(from, 8 + 8 * at);
         if u16_at(from, 0) != FRAME_MAGIC || from[3] != 0 {
-            return Err(Error::new(Kind::Remote, format!("a frame begins with {:02x?}, which is not busbw's", &from[..4])));
+            return Err(Error::new(
+                Kind::Remote,
+                format!("a frame begins with {:02x?}, which is not busbw's", &from[..4]),
+            ));
         }
         match from[2] {
             1 => {
                 let tag = i32::from_le_bytes([from[4], from[5], from[6], from[7]]);
                 let chunk = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
-                Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }.checked().map(Self::Chunk)
+                Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }
+                    .checked()
+                    .map(Self::Chunk)
             }
             2 => Ok(Self::Ack { seq: word(0), below: word(1) }),
             3 => Ok(Self::Ready { mask: word(0), inline: word(1) }),
@@ -191,7 +215,11 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
-        for frame in [Frame::Chunk(chunk), Frame::Ack { seq: u64::MAX, below: 5 }, Frame::Ready { mask: 0b1011, inline: 1 }] {
+        for frame in [
+            Frame::Chunk(chunk),
+            Frame::Ack { seq: u64::MAX, below: 5 },
+            Frame::Ready { mask: 0b1011, inline: 1 },
+        ] {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));

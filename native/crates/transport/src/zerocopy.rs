@@ -1,15 +1,17 @@
 //! Sending by reference: the kernel sends the pages of a buffer without copying them.
 //!
-//! vmsplice puts references to pages into a pipe, and splice moves them to the socket's queue. The pages are read when they are sent, so
-//! they must not change before the peer has them. That holds because a message's buffer is returned to the caller only when the peer has
-//! acknowledged it. If the kernel retransmits later, the peer's kernel has those bytes and drops them.
+//! vmsplice puts references to pages into a pipe, and splice moves them to the socket's queue. The
+//! pages are read when they are sent, so they must not change before the peer has them. That holds
+//! because a message's buffer is returned to the caller only when the peer has acknowledged it. If
+//! the kernel retransmits later, the peer's kernel has those bytes and drops them.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
 use crate::sock::{Io, outcome};
 
-/// Bytes that a thread's pipe holds: a large chunk. All pipes of a user may hold 64 MiB (fs.pipe-user-pages-soft).
+/// Bytes that a thread's pipe holds: a large chunk. All pipes of a user may hold 64 MiB
+/// (fs.pipe-user-pages-soft).
 pub const ROOM: usize = 512 << 10;
 
 struct Pipe {
@@ -22,7 +24,8 @@ impl Pipe {
     /// None if the system has no pipe of that size.
     fn new() -> Option<Self> {
         let mut ends = [-1; 2];
-        // SAFETY: `ends` has room for two descriptors. When pipe2 succeeds both are new, and the OwnedFds are their only owners.
+        // SAFETY: `ends` has room for two descriptors. When pipe2 succeeds both are new, and the
+        // OwnedFds are their only owners.
         let (read, write) = unsafe {
             if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
                 return None;
@@ -41,14 +44,18 @@ impl Pipe {
         Some(Self { read, write, discarded })
     }
 
-    /// Add references to as many bytes as fit; None if the memory has no pages to refer to, or the system forbids it.
+    /// Add references to as many bytes as fit; None if the memory has no pages to refer to, or the
+    /// system forbids it.
     ///
     /// # Safety
     /// `data` is readable for `len` bytes.
     unsafe fn fill(&self, data: *const u8, len: usize) -> Option<usize> {
         let part = libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len };
-        // SAFETY: `part` is a local that describes the `len` bytes which the caller guarantees; the call only makes references to them.
-        let put = unsafe { libc::vmsplice(self.write.as_raw_fd(), &raw const part, 1, libc::SPLICE_F_NONBLOCK) };
+        // SAFETY: `part` is a local that describes the `len` bytes which the caller guarantees; the
+        // call only makes references to them.
+        let put = unsafe {
+            libc::vmsplice(self.write.as_raw_fd(), &raw const part, 1, libc::SPLICE_F_NONBLOCK)
+        };
         (put > 0).then_some(put as usize)
     }
 
@@ -96,8 +103,8 @@ pub fn available() -> bool {
     })
 }
 
-/// Send `len` bytes at `data` by reference, a `piece` at a time, without blocking. Returns the bytes sent and whether the socket is full;
-/// None if it is not possible.
+/// Send `len` bytes at `data` by reference, a `piece` at a time, without blocking. Returns the
+/// bytes sent and whether the socket is full; None if it is not possible.
 ///
 /// # Safety
 /// `data` is readable for `len` bytes and does not change before the peer has them.
@@ -106,8 +113,12 @@ pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Opti
         let pipe = cached.as_ref()?;
         let mut sent = 0;
         while sent < len {
-            // SAFETY: `sent` is less than `len`, and the piece ends at `len` at most, which the caller guarantees to be readable.
-            let Some(put) = (unsafe { pipe.fill(data.wrapping_add(sent), piece.min(len - sent)) }) else { break };
+            // SAFETY: `sent` is less than `len`, and the piece ends at `len` at most, which the
+            // caller guarantees to be readable.
+            let Some(put) = (unsafe { pipe.fill(data.wrapping_add(sent), piece.min(len - sent)) })
+            else {
+                break;
+            };
             let (gone, end) = without_signals(|| pipe.empty_into(fd, put));
             sent += gone;
             if gone < put {
@@ -116,7 +127,8 @@ pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Opti
                 }
                 return match end {
                     Io::Blocked => Some((sent, true)),
-                    _ => (sent > 0).then_some((sent, false)), // the copy that follows returns the error
+                    // the copy that follows returns the error
+                    _ => (sent > 0).then_some((sent, false)),
                 };
             }
         }
@@ -124,16 +136,21 @@ pub unsafe fn send(fd: RawFd, data: *const u8, len: usize, piece: usize) -> Opti
     })
 }
 
-/// splice has no MSG_NOSIGNAL: on a stream whose peer is gone it raises SIGPIPE, which would end the program. If any other signal is
-/// pending it moves nothing, as if the socket were full, but then no event follows.
+/// splice has no MSG_NOSIGNAL: on a stream whose peer is gone it raises SIGPIPE, which would end
+/// the program. If any other signal is pending it moves nothing, as if the socket were full, but
+/// then no event follows.
 fn without_signals(act: impl FnOnce() -> (usize, Io)) -> (usize, Io) {
-    // SAFETY: all sets are locals that sigfillset, sigemptyset or pthread_sigmask has filled before they are read.
+    // SAFETY: all sets are locals that sigfillset, sigemptyset or pthread_sigmask has filled before
+    // they are read.
     unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let done = act();
-        if matches!(done.1, Io::Ended(_)) && libc::sigismember(&raw const before, libc::SIGPIPE) == 0 {
+        if matches!(done.1, Io::Ended(_))
+            && libc::sigismember(&raw const before, libc::SIGPIPE) == 0
+        {
             let mut sigpipe: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut sigpipe);
             libc::sigaddset(&raw mut sigpipe, libc::SIGPIPE);
@@ -168,8 +185,11 @@ pub(crate) mod tests {
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let bytes = vec![0u8; 1 << 16];
         // SAFETY: `bytes` lives, unchanged, to the end of this test.
-        let ended = || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
-        assert!((0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1));
+        let ended =
+            || unsafe { send(near.as_raw_fd(), bytes.as_ptr(), bytes.len(), ROOM) }.is_none();
+        assert!(
+            (0..100).any(|_| ended() || (std::thread::sleep(Duration::from_millis(10)), false).1)
+        );
         let mut send_method = crate::send_method::SendMethod::new(true);
         // SAFETY: `bytes` lives, unchanged, to the end of this test.
         let sent = unsafe { send_method.send(near.as_raw_fd(), &[], bytes.as_ptr(), bytes.len()) };

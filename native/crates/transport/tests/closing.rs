@@ -1,4 +1,5 @@
-//! Closing connections: buffers are returned at once, messages reported as sent arrive, and the peer notices.
+//! Closing connections: buffers are returned at once, messages reported as sent arrive, and the
+//! peer notices.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -61,7 +62,14 @@ fn streams_are_reset_if_the_sender_closes_too_early() {
         let lines = lines.clone();
         Arc::new(move |_, line: &str| lines.lock().unwrap().push(line.to_owned()))
     });
-    let resets = || lines.lock().unwrap().iter().filter(|line| line.starts_with("to ") && line.contains("4 of 4 streams reset")).count();
+    let resets = || {
+        lines
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|line| line.starts_with("to ") && line.contains("4 of 4 streams reset"))
+            .count()
+    };
     let (sender, receiver) = pair(&transport);
     let sent = data(32 << 20, 1);
     let mut got = vec![0u8; 32 << 20];
@@ -76,7 +84,10 @@ fn streams_are_reset_if_the_sender_closes_too_early() {
     drop(sender);
     drop(sent); // the kernel may still hold pages of it, which must not be sent
     assert_eq!(resets(), 1);
-    assert_eq!(wait(irecv(&receiver, &mut got)).expect_err("most of it was not sent").kind, busbw_transport::Kind::Remote);
+    assert_eq!(
+        wait(irecv(&receiver, &mut got)).expect_err("most of it was not sent").kind,
+        busbw_transport::Kind::Remote
+    );
 }
 
 #[test]
@@ -93,7 +104,10 @@ fn small_messages_arrive_long_after_the_sender_closed() {
     while Instant::now() < end && requests.len() < 64 {
         requests.extend(try_isend(&sender, &sent));
     }
-    let done = requests.iter().filter(|one| within(**one, Duration::from_millis(20)) == Ok(Some(16384))).count();
+    let done = requests
+        .iter()
+        .filter(|one| within(**one, Duration::from_millis(20)) == Ok(Some(16384)))
+        .count();
     assert!(done > 32, "{done}");
     let closing = thread::spawn(move || drop(sender));
     pause(400);
@@ -114,15 +128,18 @@ fn small_messages_arrive_long_after_the_sender_closed() {
 fn small_messages_survive_a_lost_stream_and_a_close() {
     for round in 0..5 {
         let proxy = Proxy::default();
-        let transport = open_logging(Config { streams: 2, ..Config::default() }, Arc::new(|_, _| {}));
+        let transport =
+            open_logging(Config { streams: 2, ..Config::default() }, Arc::new(|_, _| {}));
         let (sender, receiver) = join(&transport, &transport, Some(&proxy));
         pause(50);
         proxy.cut(0);
         pause(10 * round);
         let (sent, mut got) = (data(16384, 1), vec![0u8; 6 * 16384]);
         let requests: Vec<_> = (0..6).map(|_| isend(&sender, &sent)).collect();
-        // Posted now, because messages sent after the loss was noticed are acknowledged by their receiver alone.
-        let received: Vec<_> = got.chunks_mut(16384).map(|buffer| irecv(&receiver, buffer)).collect();
+        // Posted now, because messages sent after the loss was noticed are acknowledged by their
+        // receiver alone.
+        let received: Vec<_> =
+            got.chunks_mut(16384).map(|buffer| irecv(&receiver, buffer)).collect();
         for done in requests {
             assert_eq!(wait(done), Ok(16384));
         }
@@ -155,7 +172,8 @@ fn closing_many_connections_shares_one_time_limit() {
 fn a_close_reaches_the_peer_though_a_child_has_the_sockets() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
-    // SAFETY: the child only sleeps and exits, by functions that are safe after fork in a program with threads.
+    // SAFETY: the child only sleeps and exits, by functions that are safe after fork in a program
+    // with threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: neither function takes a pointer.

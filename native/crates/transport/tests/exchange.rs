@@ -1,4 +1,5 @@
-//! Both ends of connections in one process, over loopback: messages of any size arrive complete and in order.
+//! Both ends of connections in one process, over loopback: messages of any size arrive complete and
+//! in order.
 
 use std::time::Instant;
 
@@ -10,16 +11,25 @@ use common::{LIMIT, data, open, pair, wait};
 
 /// Send all messages, at most eight at a time in each direction, and check every byte.
 fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {
-    let sent: Vec<_> = sizes.iter().enumerate().map(|(number, size)| data(*size, number as u64 + 1)).collect();
+    let sent: Vec<_> =
+        sizes.iter().enumerate().map(|(number, size)| data(*size, number as u64 + 1)).collect();
     let mut got: Vec<_> = sizes.iter().map(|size| vec![0u8; size + 100]).collect();
     for first in (0..sizes.len()).step_by(8) {
         let last = (first + 8).min(sizes.len());
         let mut requests = Vec::new();
         for number in first..last {
-            // SAFETY: the buffers are parameters and locals of this function, which waits for all requests.
+            // SAFETY: the buffers are parameters and locals of this function, which waits for all
+            // requests.
             unsafe {
-                requests.push(receiver.irecv(&[(got[number].as_mut_ptr(), got[number].len(), 0)]).unwrap().unwrap());
-                requests.push(sender.isend(sent[number].as_ptr(), sent[number].len(), 0).unwrap().unwrap());
+                requests.push(
+                    receiver
+                        .irecv(&[(got[number].as_mut_ptr(), got[number].len(), 0)])
+                        .unwrap()
+                        .unwrap(),
+                );
+                requests.push(
+                    sender.isend(sent[number].as_ptr(), sent[number].len(), 0).unwrap().unwrap(),
+                );
             }
         }
         for (number, pair) in (first..last).zip(requests.chunks(2)) {
@@ -28,7 +38,10 @@ fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {
         }
     }
     for (number, size) in sizes.iter().enumerate() {
-        assert!(got[number][..*size] == sent[number][..], "message {number} of {size} bytes is not what was sent");
+        assert!(
+            got[number][..*size] == sent[number][..],
+            "message {number} of {size} bytes is not what was sent"
+        );
         assert!(got[number][*size..].iter().all(|byte| *byte == 0), "bytes after message {number}");
     }
 }
@@ -37,7 +50,23 @@ fn exchange(sender: &Sender, receiver: &Receiver, sizes: &[usize]) {
 fn every_size_arrives_whole_and_in_order() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
-    let mut sizes = vec![0, 1, 39, 40, 41, 16383, 16384, 16385, 65536, 65537, 1 << 20, (1 << 20) + 1, 0, 7 << 20, 3];
+    let mut sizes = vec![
+        0,
+        1,
+        39,
+        40,
+        41,
+        16383,
+        16384,
+        16385,
+        65536,
+        65537,
+        1 << 20,
+        (1 << 20) + 1,
+        0,
+        7 << 20,
+        3,
+    ];
     let mut state = 7u64;
     for _ in 0..200 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -48,7 +77,8 @@ fn every_size_arrives_whole_and_in_order() {
 
 #[test]
 fn one_stream_and_tiny_chunks_work() {
-    let transport = open(Config { streams: 1, chunk: 4096, inline: 0, inline_idle: 0, ..Config::default() });
+    let transport =
+        open(Config { streams: 1, chunk: 4096, inline: 0, inline_idle: 0, ..Config::default() });
     let (sender, receiver) = pair(&transport);
     exchange(&sender, &receiver, &[0, 1, 4096, 4097, 1 << 20, 5]);
 }
@@ -58,14 +88,21 @@ fn grouped_receives_are_matched_by_tag() {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
     let tags = [5, 9, 5, 2];
-    let sent: Vec<_> = [10, 70_000, 300_000, 0].iter().zip(1..).map(|(size, seed)| data(*size, seed)).collect();
+    let sent: Vec<_> =
+        [10, 70_000, 300_000, 0].iter().zip(1..).map(|(size, seed)| data(*size, seed)).collect();
     let mut got: Vec<Vec<u8>> = tags.iter().map(|_| vec![0; 400_000]).collect();
     let posted = [2, 5, 9, 5];
-    let buffers: Vec<_> = got.iter_mut().zip(posted).map(|(buffer, tag)| (buffer.as_mut_ptr(), buffer.len(), tag)).collect();
+    let buffers: Vec<_> = got
+        .iter_mut()
+        .zip(posted)
+        .map(|(buffer, tag)| (buffer.as_mut_ptr(), buffer.len(), tag))
+        .collect();
     // SAFETY: the buffers are locals of this test, which waits for all requests.
     let receive = unsafe { receiver.irecv(&buffers) }.unwrap().unwrap();
-    // SAFETY: the data are locals of this test, which waits for all requests.
-    let send = |(bytes, tag): (&Vec<u8>, i32)| unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap();
+    let send = |(bytes, tag): (&Vec<u8>, i32)| {
+        // SAFETY: the data are locals of this test, which waits for all requests.
+        unsafe { sender.isend(bytes.as_ptr(), bytes.len(), tag) }.unwrap().unwrap()
+    };
     let sends: Vec<_> = sent.iter().zip(tags).map(send).collect();
     let end = Instant::now() + LIMIT;
     let mut sizes = [0; 4];
@@ -94,7 +131,10 @@ fn a_message_larger_than_its_buffer_is_an_error() {
         unsafe { sender.isend(sent.as_ptr(), size, 0) }.unwrap().unwrap();
         let error = wait(request).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
-        assert!(error.message.contains(&format!("{size} bytes, but {room} were posted")), "{error}");
+        assert!(
+            error.message.contains(&format!("{size} bytes, but {room} were posted")),
+            "{error}"
+        );
         assert!(got[room..].iter().all(|byte| *byte == 7));
     }
 }
@@ -124,7 +164,8 @@ fn small_messages_can_be_received_after_the_sender_closed() {
     for number in 0..20 {
         let mut got = vec![0u8; 1000];
         // SAFETY: `got` outlives the request, which the next line waits for.
-        let request = unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
+        let request =
+            unsafe { receiver.irecv(&[(got.as_mut_ptr(), got.len(), 0)]) }.unwrap().unwrap();
         assert_eq!(wait(request), Ok(1000), "message {number}");
         assert!(got == sent);
     }

@@ -1,4 +1,5 @@
-//! Streams that die, stall or lose data: messages still arrive, and if they cannot, both ends get an error.
+//! Streams that die, stall or lose data: messages still arrive, and if they cannot, both ends get
+//! an error.
 
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
@@ -36,8 +37,15 @@ fn an_acknowledgement_lost_with_its_stream_is_repeated() {
     assert_eq!(within(done, SOON), Ok(Some(65536)));
 }
 
-/// A receive that waits for data held on stream 2, while stream 1 waits before a message without a receive.
-fn held_up(proxy: &Proxy, sender: &Sender, receiver: &Receiver, sent: &[u8], got: &mut [u8]) -> NonNull<Request> {
+/// A receive that waits for data held on stream 2, while stream 1 waits before a message without a
+/// receive.
+fn held_up(
+    proxy: &Proxy,
+    sender: &Sender,
+    receiver: &Receiver,
+    sent: &[u8],
+    got: &mut [u8],
+) -> NonNull<Request> {
     for _ in 0..20 {
         pause(100); // until all streams are idle: then each takes its part
         proxy.stream(2).hold(true);
@@ -75,7 +83,10 @@ fn resent_chunks_arrive_past_an_early_chunk() {
 
 #[test]
 fn memory_for_early_chunks_comes_back_when_their_streams_die() {
-    let (proxy, transport) = (Proxy::default(), open(Config { streams: 32, chunk: 8 << 20, stall_ms: 50, ..Config::default() }));
+    let (proxy, transport) = (
+        Proxy::default(),
+        open(Config { streams: 32, chunk: 8 << 20, stall_ms: 50, ..Config::default() }),
+    );
     let (sent, mut got) = (data(160 << 20, 1), vec![0u8; 160 << 20]);
     let (sender, receiver) = join(&transport, &transport, Some(&proxy));
     pause(100); // until all streams are idle: then each takes its part
@@ -117,7 +128,8 @@ fn a_stream_takes_over_from_one_that_was_woken_and_ended() {
 #[test]
 fn small_messages_survive_their_stream_and_the_first_of_the_others() {
     for lost in [vec![0], vec![1, 0]] {
-        let (proxy, transport) = (Proxy::default(), open(Config { streams: 3, ..Config::default() }));
+        let (proxy, transport) =
+            (Proxy::default(), open(Config { streams: 3, ..Config::default() }));
         let (sender, receiver) = join(&transport, &transport, Some(&proxy));
         for index in lost {
             pause(150);
@@ -135,14 +147,20 @@ fn a_small_message_wakes_a_thread_that_is_falling_asleep() {
     for spin_us in [0, 300_000] {
         for round in 0..6 {
             let log = Arc::new(|_, _: &str| {});
-            let (proxy, transport) =
-                (Proxy::default(), open_logging(Config { streams: 2, spin_us: Some(spin_us), ..Config::default() }, log));
+            let (proxy, transport) = (
+                Proxy::default(),
+                open_logging(
+                    Config { streams: 2, spin_us: Some(spin_us), ..Config::default() },
+                    log,
+                ),
+            );
             let (sender, receiver) = join(&transport, &transport, Some(&proxy));
             pause(50);
             proxy.cut(0);
             pause(150);
             let (sent, mut got) = (data(65536, 1), vec![0; 65536]);
-            let (received, done) = (irecv(&receiver, &mut got), isend(&sender, &sent)); // wakes the thread
+            // wakes the thread
+            let (received, done) = (irecv(&receiver, &mut got), isend(&sender, &sent));
             assert!(wait(received).is_ok() && wait(done).is_ok());
             pause(90 + 20 * round);
             let (received, _done) = (irecv(&receiver, &mut got), isend(&sender, &sent[..100]));
@@ -157,7 +175,8 @@ fn a_panic_on_an_io_thread_ends_only_its_stream() {
     let log = Arc::new(move |_, line: &str| {
         if line.contains("stream 0 has ended") {
             entered.send(()).unwrap();
-            resume_unwind(Box::new("on purpose")); // a panic without the time that a backtrace takes
+            // a panic without the time that a backtrace takes
+            resume_unwind(Box::new("on purpose"));
         }
     });
     let config = || Config { streams: 3, threads: 1, ..Config::default() };
@@ -169,9 +188,15 @@ fn a_panic_on_an_io_thread_ends_only_its_stream() {
     pause(300);
     let (sent, mut got) = (data(1 << 20, 1), vec![0; 1 << 20]);
     let received = irecv(&receiver, &mut got);
-    // SAFETY: `sent` is declared before the connection is dropped, and lives to the end of this test.
-    let outcome = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }.and_then(|done| within(done.unwrap(), SOON));
-    assert_eq!(outcome.map_err(|error| error.kind), Err(Kind::Internal), "the sender gets an error and does not wait");
+    // SAFETY: `sent` is declared before the connection is dropped, and lives to the end of this
+    // test.
+    let outcome = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }
+        .and_then(|done| within(done.unwrap(), SOON));
+    assert_eq!(
+        outcome.map_err(|error| error.kind),
+        Err(Kind::Internal),
+        "the sender gets an error and does not wait"
+    );
     drop(sender);
     assert_eq!(within(received, SOON).map_err(|error| error.kind), Err(Kind::Remote));
 }

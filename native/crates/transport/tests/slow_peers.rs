@@ -1,4 +1,5 @@
-//! Receivers that compute for long, and messages of different sizes behind each other: no connection fails or hangs.
+//! Receivers that compute for long, and messages of different sizes behind each other: no
+//! connection fails or hangs.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -59,11 +60,16 @@ fn small_past_a_large_one() -> [Duration; 2] {
 #[test]
 fn small_messages_are_acknowledged_past_a_large_one() {
     let look = Duration::from_millis(90); // less than the interval of stall checks
-    let tries: Vec<_> = (0..20).map(|_| small_past_a_large_one()).collect(); // a busy machine spoils some
-    assert!(tries.iter().any(|[past, _]| *past < look) && tries.iter().any(|[_, after]| *after < look), "{tries:?}");
+    // a busy machine spoils some
+    let tries: Vec<_> = (0..20).map(|_| small_past_a_large_one()).collect();
+    assert!(
+        tries.iter().any(|[past, _]| *past < look) && tries.iter().any(|[_, after]| *after < look),
+        "{tries:?}"
+    );
 }
 
-/// Send bursts that are read at once, so that no read finds the stream empty. Returns how long they took.
+/// Send bursts that are read at once, so that no read finds the stream empty. Returns how long they
+/// took.
 fn bursts() -> Duration {
     let transport = open(Config::default());
     let (sender, receiver) = pair(&transport);
@@ -92,7 +98,8 @@ fn small_messages_that_come_in_bursts_are_acknowledged_too() {
 
 /// A stream to a listener, with its hello.
 fn stream(handle: &Handle, index: u8, attempt: u8) -> TcpStream {
-    let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[24], handle[25]]))).unwrap();
+    let mut stream =
+        TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[24], handle[25]]))).unwrap();
     let mut hello = [0u8; 64];
     hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 2, 0, index]);
     hello[16..32].copy_from_slice(&handle[8..24]);
@@ -154,7 +161,12 @@ fn a_peer_that_opens_only_some_streams_is_named() {
         pause(5);
     };
     assert_eq!(error.kind, Kind::Remote);
-    assert!(error.message.contains("opened 1 streams over lo, but after 1 s it has not announced how many there are"), "{error}");
+    assert!(
+        error.message.contains(
+            "opened 1 streams over lo, but after 1 s it has not announced how many there are"
+        ),
+        "{error}"
+    );
 }
 
 #[test]

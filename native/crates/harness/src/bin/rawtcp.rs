@@ -1,11 +1,12 @@
-//! Measures how much TCP carries between two hosts with nothing but `send` and `recv`: the upper limit of any transport over
-//! TCP.
+//! Measures how much TCP carries between two hosts with nothing but `send` and `recv`: the upper
+//! limit of any transport over TCP.
 //!
-//! Run `rawtcp serve ADDRESS PORT` on one host and `rawtcp run ADDRESS PORT [--streams N] [--seconds S] [--both] [--piece BYTES]` on the
-//! other, which prints one line of JSON. Both accept `[--congestion NAME]` and `[--discard]`, with which the kernel drops what this end
-//! receives (MSG_TRUNC) instead of copying it. Each stream has one direction and a blocking thread at each
-//! end, which moves a piece (1 MiB) at a time from or to one buffer. Pieces that stay in a core's cache show TCP without the memory traffic
-//! of large messages.
+//! Run `rawtcp serve ADDRESS PORT` on one host and `rawtcp run ADDRESS PORT [--streams N]
+//! [--seconds S] [--both] [--piece BYTES]` on the other, which prints one line of JSON. Both accept
+//! `[--congestion NAME]` and `[--discard]`, with which the kernel drops what this end receives
+//! (MSG_TRUNC) instead of copying it. Each stream has one direction and a blocking thread at each
+//! end, which moves a piece (1 MiB) at a time from or to one buffer. Pieces that stay in a core's
+//! cache show TCP without the memory traffic of large messages.
 
 use std::io::{ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
@@ -54,7 +55,8 @@ fn main() -> ExitCode {
     )
 }
 
-/// The address, the congestion control (empty is the system's default), and whether what arrives is dropped.
+/// The address, the congestion control (empty is the system's default), and whether what arrives is
+/// dropped.
 struct Target {
     address: String,
     port: u16,
@@ -80,11 +82,17 @@ fn read(mut arguments: Arguments) -> Result<(Option<Plan>, Target), Failure> {
     let discard = arguments.flag("--discard");
     let [verb, address, port] = arguments.rest()?;
     let port = port.parse().map_err(|_| format!("{port}: not a port"))?;
-    let fits = (1..=1024).contains(&streams) && (0.01..=3600.0).contains(&seconds) && (1..=1 << 30).contains(&piece);
+    let fits = (1..=1024).contains(&streams)
+        && (0.01..=3600.0).contains(&seconds)
+        && (1..=1 << 30).contains(&piece);
     let plan = match verb.as_str() {
         "serve" => None,
         "run" if fits => Some(Plan { streams, seconds, both, piece }),
-        "run" => return Err("1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()),
+        "run" => {
+            return Err(
+                "1 to 1024 streams, 0.01 to 3600 seconds, pieces of 1 byte to 1 GiB".to_owned()
+            );
+        }
         _ => return Err(format!("{verb}: neither serve nor run")),
     };
     Ok((plan, Target { address, port, congestion, discard }))
@@ -93,7 +101,8 @@ fn read(mut arguments: Arguments) -> Result<(Option<Plan>, Target), Failure> {
 /// Serve runs until killed. The first line printed is the address.
 fn serve(target: &Target) -> Result<(), Failure> {
     let (address, port) = (target.address.as_str(), target.port);
-    let listener = TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
+    let listener =
+        TcpListener::bind((address, port)).map_err(failed(format!("{address} port {port}")))?;
     println!("listening on {}", listener.local_addr().map_err(failed("address"))?);
     loop {
         let (stream, peer) = listener.accept().map_err(failed("accept"))?;
@@ -120,7 +129,8 @@ fn serve_one(target: &Target, listener: &TcpListener, mut control: Control) -> R
 fn run(target: &Target, plan: &Plan) -> Result<(), Failure> {
     let (address, port) = (target.address.as_str(), target.port);
     let &Plan { streams, seconds, both, piece } = plan;
-    let connect = || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
+    let connect =
+        || TcpStream::connect((address, port)).map_err(failed(format!("{address} port {port}")));
     let mut control = Control::over(connect()?)?;
     let count = if both { 2 * streams } else { streams };
     control.send(&format!("{count} {piece} {seconds}"))?;
@@ -147,12 +157,21 @@ fn run(target: &Target, plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Move bytes on all streams (stream, whether this end sends). Returns ((bytes received, seconds of the longest stream), processor time).
-fn carry(streams: Vec<(TcpStream, bool)>, seconds: f64, piece: usize, discard: bool) -> Result<((u64, f64), f64), Failure> {
+/// Move bytes on all streams (stream, whether this end sends). Returns ((bytes received, seconds of
+/// the longest stream), processor time).
+fn carry(
+    streams: Vec<(TcpStream, bool)>,
+    seconds: f64,
+    piece: usize,
+    discard: bool,
+) -> Result<((u64, f64), f64), Failure> {
     let before = process_cpu_s();
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    let spawn =
-        |(stream, sends)| std::thread::spawn(move || if sends { send(stream, until, piece) } else { receive(&stream, piece, discard) });
+    let spawn = |(stream, sends)| {
+        std::thread::spawn(move || {
+            if sends { send(stream, until, piece) } else { receive(&stream, piece, discard) }
+        })
+    };
     let threads: Vec<JoinHandle<Carried>> = streams.into_iter().map(spawn).collect();
     let mut received = (0, 0.0_f64);
     for thread in threads {
@@ -181,9 +200,18 @@ fn receive(mut stream: &TcpStream, piece: usize, discard: bool) -> Carried {
     let mut nowhere = vec![MaybeUninit::uninit(); if discard { piece } else { 0 }];
     let (mut bytes, mut began) = (0, None);
     loop {
-        let got = if discard { SockRef::from(stream).recv_with_flags(&mut nowhere, libc::MSG_TRUNC) } else { stream.read(&mut buffer) };
+        let got = if discard {
+            SockRef::from(stream).recv_with_flags(&mut nowhere, libc::MSG_TRUNC)
+        } else {
+            stream.read(&mut buffer)
+        };
         match got {
-            Ok(0) => return Ok((bytes, began.map_or(0.0, |began: Instant| began.elapsed().as_secs_f64()))),
+            Ok(0) => {
+                return Ok((
+                    bytes,
+                    began.map_or(0.0, |began: Instant| began.elapsed().as_secs_f64()),
+                ));
+            }
             Ok(count) => bytes += count as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(format!("receive: {error}")),

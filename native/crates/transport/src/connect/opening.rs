@@ -14,7 +14,8 @@ use crate::ports;
 use crate::sock::{self, Io};
 use crate::wire::{self, HEADER, HELLO, Hello, VERSION, WELCOME};
 
-/// Attempts of one stream, as a listener under attack may have dropped it. A route that is down is tried for longer.
+/// Attempts of one stream, as a listener under attack may have dropped it. A route that is down is
+/// tried for longer.
 const ATTEMPTS: u32 = 5;
 /// Before the second attempt. Each later pause is twice as long, up to 16 times.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -68,7 +69,10 @@ impl<T: Into<String>> From<T> for Failure {
 /// Whether an error means that an interface or its route is down and may recover.
 fn is_down(kind: ErrorKind, nic: &Nic) -> bool {
     match kind {
-        ErrorKind::AddrNotAvailable | ErrorKind::HostUnreachable | ErrorKind::NetworkDown | ErrorKind::TimedOut => true,
+        ErrorKind::AddrNotAvailable
+        | ErrorKind::HostUnreachable
+        | ErrorKind::NetworkDown
+        | ErrorKind::TimedOut => true,
         // An interface that is up without a route will not get one: report it soon.
         ErrorKind::NetworkUnreachable => !nic.is_up(),
         _ => false,
@@ -77,7 +81,15 @@ fn is_down(kind: ErrorKind, nic: &Nic) -> bool {
 
 impl Opening {
     pub(super) fn new(route: Route) -> Self {
-        Self { socket: None, route, stage: Stage::Lost, attempts: 0, every: 0, lost: None, failure: Failure::default() }
+        Self {
+            socket: None,
+            route,
+            stage: Stage::Lost,
+            attempts: 0,
+            every: 0,
+            lost: None,
+            failure: Failure::default(),
+        }
     }
 
     /// Start again on another route.
@@ -141,12 +153,24 @@ impl Opening {
         }
         let fd = socket.as_raw_fd();
         if let Stage::Greeting(sent) = self.stage {
-            // SAFETY: only the first part has bytes; it is a temporary array that lives during the call.
-            match unsafe { sock::send(fd, &Hello { attempt: self.every, ..hello }.encode()[sent..], std::ptr::null(), 0) } {
-                Io::Done(bytes) if sent + bytes == HELLO => self.stage = Stage::Awaiting([0; WELCOME], 0),
+            // SAFETY: only the first part has bytes; it is a temporary array that lives during the
+            // call.
+            match unsafe {
+                sock::send(
+                    fd,
+                    &Hello { attempt: self.every, ..hello }.encode()[sent..],
+                    std::ptr::null(),
+                    0,
+                )
+            } {
+                Io::Done(bytes) if sent + bytes == HELLO => {
+                    self.stage = Stage::Awaiting([0; WELCOME], 0)
+                }
                 Io::Done(bytes) => self.stage = Stage::Greeting(sent + bytes),
                 Io::Blocked => {}
-                Io::Ended(error) => return Err(error.map_or_else(|| "the greeting was not sent".into(), failed)),
+                Io::Ended(error) => {
+                    return Err(error.map_or_else(|| "the greeting was not sent".into(), failed));
+                }
             }
         }
         if let Stage::Awaiting(answer, have) = self.stage {
@@ -157,17 +181,32 @@ impl Opening {
 
     fn begin(&self, nic: &Nic, config: &Config, hello: Hello) -> Result<Socket, Failure> {
         let Route { nic: at, to } = self.route;
-        let made = if hello.index == 0 { sock::bound(nic, 0) } else { ports::socket(nic, at, to, config, hello.nonce) };
-        let socket = made.map_err(|(kind, Error { message, .. })| Failure { message, down: is_down(kind, nic) })?;
+        let made = if hello.index == 0 {
+            sock::bound(nic, 0)
+        } else {
+            ports::socket(nic, at, to, config, hello.nonce)
+        };
+        let socket = made.map_err(|(kind, Error { message, .. })| Failure {
+            message,
+            down: is_down(kind, nic),
+        })?;
         sock::tune(&socket, config);
         match socket.connect(&to.into()) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(Failure::of(&error, nic)),
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => {
+                Err(Failure::of(&error, nic))
+            }
             _ => Ok(socket),
         }
     }
 
     /// Continue to read the peer's answer.
-    fn answer(&mut self, fd: RawFd, mut answer: [u8; WELCOME], have: usize, nic: &Nic) -> Result<Stage, Failure> {
+    fn answer(
+        &mut self,
+        fd: RawFd,
+        mut answer: [u8; WELCOME],
+        have: usize,
+        nic: &Nic,
+    ) -> Result<Stage, Failure> {
         let room = &mut answer[have..];
         // SAFETY: `room` is a part of `answer`, which is borrowed mutably during the call.
         match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
@@ -182,15 +221,22 @@ impl Opening {
             }
             Io::Done(bytes) => Ok(Stage::Awaiting(answer, have + bytes)),
             Io::Blocked => Ok(Stage::Awaiting(answer, have)),
-            Io::Ended(error) => Err(error.map_or_else(|| "it closed the connection".into(), |error| Failure::of(&error, nic))),
+            Io::Ended(error) => Err(error.map_or_else(
+                || "it closed the connection".into(),
+                |error| Failure::of(&error, nic),
+            )),
         }
     }
 
     /// Send the first frame; returns false if the stream has ended.
     pub(super) fn tell(&mut self, frame: &[u8; HEADER]) -> bool {
         let Some(socket) = &self.socket else { return false };
-        // SAFETY: only the first part has bytes, and `frame` is borrowed during the call. A new socket has room for a frame.
-        let failed = matches!(unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) }, Io::Done(HEADER));
+        // SAFETY: only the first part has bytes, and `frame` is borrowed during the call. A new
+        // socket has room for a frame.
+        let failed = matches!(
+            unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) },
+            Io::Done(HEADER)
+        );
         if !failed {
             // No other frame may follow half a frame. The next user of this stream sees it as lost.
             let _ = socket.shutdown(Shutdown::Both);

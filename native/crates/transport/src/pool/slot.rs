@@ -41,18 +41,25 @@ impl Held {
 
     /// Run it. Once it has ended, always returns Gone.
     pub(super) fn run(&mut self, share: usize) -> Next {
-        let next = if self.ended { Next::Gone } else { self.guarded(|task| task.run(share)).unwrap_or(Next::Gone) };
+        let next = if self.ended {
+            Next::Gone
+        } else {
+            self.guarded(|task| task.run(share)).unwrap_or(Next::Gone)
+        };
         self.ended = next == Next::Gone;
         next
     }
 
-    /// Call the task; None if it panicked. The thread's other tasks belong to other connections and continue.
+    /// Call the task; None if it panicked. The thread's other tasks belong to other connections and
+    /// continue.
     pub(super) fn guarded<T>(&mut self, act: impl FnOnce(&mut dyn Task) -> T) -> Option<T> {
         let task = self.task.as_mut()?;
         if let Ok(done) = catch_unwind(AssertUnwindSafe(|| act(task.as_mut()))) {
             return Some(done);
         }
-        let _ = catch_unwind(AssertUnwindSafe(|| task.broken("an I/O thread panicked: a bug in busbw")));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            task.broken("an I/O thread panicked: a bug in busbw")
+        }));
         None
     }
 }

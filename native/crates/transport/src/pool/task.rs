@@ -14,7 +14,8 @@ pub enum Next {
     Gone,
 }
 
-/// How many of the `left` bytes of a chunk to move in one call with a `share` left. Avoids system calls for few bytes.
+/// How many of the `left` bytes of a chunk to move in one call with a `share` left. Avoids system
+/// calls for few bytes.
 pub fn piece(left: usize, share: usize) -> usize {
     const LITTLE: usize = 64 << 10;
     if left <= share + LITTLE { left } else { share.max(LITTLE) }

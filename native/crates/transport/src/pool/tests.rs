@@ -65,23 +65,35 @@ fn set_tasks(pool: &Pool, panics: bool, events: Sender<&'static str>) -> (TaskRe
 #[test]
 fn a_piece_is_a_share_unless_that_would_leave_little() {
     let (all, some) = (512 << 10, 64 << 10);
-    assert_eq!([piece(all, 1 << 20), piece(all, all - 24), piece(all, 256 << 10), piece(all, 0)], [all, all, 256 << 10, some]);
+    assert_eq!(
+        [piece(all, 1 << 20), piece(all, all - 24), piece(all, 256 << 10), piece(all, 0)],
+        [all, all, 256 << 10, some]
+    );
     assert_eq!([piece(1, 0), piece(some, 0), piece(0, 0)], [1, some, 0]);
 }
 
 #[test]
 fn streams_of_a_direction_are_spread_evenly() {
     let pool = Pool::new(3, 0);
-    let mut tasks: Vec<_> = (0..4).map(|_| (Direction::Out, pool.reserve(Direction::Out).unwrap())).collect();
+    let mut tasks: Vec<_> =
+        (0..4).map(|_| (Direction::Out, pool.reserve(Direction::Out).unwrap())).collect();
     tasks.extend((0..5).map(|_| (Direction::In, pool.reserve(Direction::In).unwrap())));
     tasks.extend((0..2).map(|_| (Direction::Out, pool.reserve(Direction::Out).unwrap())));
-    let streams =
-        || lock(&pool.workers).iter().map(|one| one.streams.each_ref().map(|count| count.load(Ordering::Relaxed))).collect::<Vec<_>>();
+    let streams = || {
+        lock(&pool.workers)
+            .iter()
+            .map(|one| one.streams.each_ref().map(|count| count.load(Ordering::Relaxed)))
+            .collect::<Vec<_>>()
+    };
     let mut found = streams();
     found.sort_unstable();
     assert_eq!(found, [[2, 1], [2, 2], [2, 2]]);
     tasks.retain(|(direction, _)| matches!(direction, Direction::In));
-    assert_eq!(streams().iter().map(|[out, _]| out).sum::<usize>(), 0, "ended streams are not counted");
+    assert_eq!(
+        streams().iter().map(|[out, _]| out).sum::<usize>(),
+        0,
+        "ended streams are not counted"
+    );
 }
 
 #[test]
@@ -112,7 +124,8 @@ fn a_thread_spins_only_while_its_work_comes_soon() {
     let (task_ref, _far) = set_tasks(&pool, false, events);
     let limit = Duration::from_secs(5);
     assert_eq!(received.recv_timeout(limit), Ok("ran"));
-    while received.recv_timeout(Duration::from_millis(200)).is_ok() {} // its socket is writable: another run
+    // its socket is writable: another run
+    while received.recv_timeout(Duration::from_millis(200)).is_ok() {}
     for _ in 0..8 {
         task_ref.kick();
         assert_eq!(received.recv_timeout(limit), Ok("ran"));
@@ -154,7 +167,13 @@ fn a_stream_that_waits_long_is_run_by_a_helping_caller() {
     assert_eq!(ran.iter().filter(|id| **id == here).count(), 1);
     for (other, _) in &received {
         let begun = other.try_iter().count();
-        (0..3).for_each(|more| assert_ne!(other.recv_timeout(limit).unwrap(), here, "its thread goes on, {begun} + {more}"));
+        (0..3).for_each(|more| {
+            assert_ne!(
+                other.recv_timeout(limit).unwrap(),
+                here,
+                "its thread goes on, {begun} + {more}"
+            )
+        });
     }
 }
 
@@ -182,11 +201,16 @@ fn a_stream_that_panics_ends_no_other() {
     assert_eq!(received.recv_timeout(limit), Ok("broken"));
     let (good, near) = set_tasks(&pool, false, events);
     assert_eq!(received.recv_timeout(limit), Ok("ran"));
-    while received.recv_timeout(Duration::from_millis(200)).is_ok() {} // its socket is writable: another run
+    // its socket is writable: another run
+    while received.recv_timeout(Duration::from_millis(200)).is_ok() {}
     good.kick();
     assert_eq!(received.recv_timeout(limit), Ok("ran"), "a kick wakes a thread that sleeps");
     good.remove();
     good.kick();
-    assert_eq!(near.set_nonblocking(false).and_then(|()| (&near).read(&mut [0])).ok(), Some(0), "it was dropped, and its socket closed");
+    assert_eq!(
+        near.set_nonblocking(false).and_then(|()| (&near).read(&mut [0])).ok(),
+        Some(0),
+        "it was dropped, and its socket closed"
+    );
     assert!(received.recv_timeout(Duration::from_millis(100)).is_err(), "nothing runs after that");
 }

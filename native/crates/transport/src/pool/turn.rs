@@ -1,4 +1,5 @@
-//! Whose turn a task is: queued once, and taken by its thread or by a helping caller, never by both.
+//! Whose turn a task is: queued once, and taken by its thread or by a helping caller, never by
+//! both.
 
 use sync::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +15,8 @@ mod sync {
 /// The turn of one task.
 #[derive(Default)]
 pub(super) struct Turn {
-    /// When it was queued, in nanoseconds of `clock::now`; 0 if it is not queued. The thread that resets this to 0 runs it.
+    /// When it was queued, in nanoseconds of `clock::now`; 0 if it is not queued. The thread that
+    /// resets this to 0 runs it.
     waits: AtomicU64,
     /// It never runs again.
     over: AtomicBool,
@@ -48,8 +50,8 @@ mod clock {
     use std::sync::LazyLock;
     use std::time::Instant;
 
-    /// A task that has waited less gets its turn soon. Helping earlier would cost the caller more time for the GPU and other messages than
-    /// it gains.
+    /// A task that has waited less gets its turn soon. Helping earlier would cost the caller more
+    /// time for the GPU and other messages than it gains.
     pub const LATE_NS: u64 = 50_000;
 
     /// Nanoseconds since the first call, never 0.
@@ -102,7 +104,8 @@ mod tests {
             }
         }
 
-        /// As the I/O thread: it queues the task for each order, and runs it until it is not queued any more.
+        /// As the I/O thread: it queues the task for each order, and runs it until it is not queued
+        /// any more.
         fn serve(&self) {
             let mut ready = false;
             if std::mem::take(&mut *self.orders.lock().unwrap()) > 0 {
@@ -127,7 +130,8 @@ mod tests {
         model.check(|| {
             let task = Arc::new(Model::default());
             let (poster, helper) = (task.clone(), task.clone());
-            let threads = [thread::spawn(move || poster.post()), thread::spawn(move || helper.help())];
+            let threads =
+                [thread::spawn(move || poster.post()), thread::spawn(move || helper.help())];
             task.serve();
             threads.into_iter().for_each(|one| one.join().unwrap());
             task.serve(); // the order may have come after the first look

@@ -45,8 +45,8 @@ impl Shared {
     pub(super) fn order(&self, order: Order) {
         if self.doorbell.post(order) {
             let one = 1u64;
-            // SAFETY: writes the eight bytes of `one`, a local. It can fail only if the eventfd's counter is full, and then it is readable
-            // anyway.
+            // SAFETY: writes the eight bytes of `one`, a local. It can fail only if the eventfd's
+            // counter is full, and then it is readable anyway.
             unsafe { libc::write(self.eventfd.as_raw_fd(), (&raw const one).cast(), 8) };
         }
     }
@@ -55,15 +55,18 @@ impl Shared {
 /// Wake the thread on a descriptor's events.
 pub(super) fn watch(shared: &Shared, fd: RawFd, key: u64, events: i32) -> Result<(), Error> {
     let mut event = libc::epoll_event { events: events as u32, u64: key };
-    // SAFETY: `event` is a local that the call only reads. `epoll` is owned by `shared`; the kernel rejects an `fd` that is not open.
-    match unsafe { libc::epoll_ctl(shared.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } {
+    // SAFETY: `event` is a local that the call only reads. `epoll` is owned by `shared`; the kernel
+    // rejects an `fd` that is not open.
+    match unsafe {
+        libc::epoll_ctl(shared.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+    } {
         0 => Ok(()),
         _ => Err(Error::system("epoll_ctl for a stream (fs.epoll.max_user_watches?)")),
     }
 }
 
-/// Limits how many threads of a pool spin for long. On a link that is slower than they are, all of them would spin without getting more
-/// done.
+/// Limits how many threads of a pool spin for long. On a link that is slower than they are, all of
+/// them would spin without getting more done.
 pub(super) struct Spinners {
     now: AtomicUsize,
     most: usize,
@@ -80,7 +83,11 @@ impl Spinners {
     }
 
     fn join(&self) -> bool {
-        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < self.most).then_some(now + 1)).is_ok()
+        self.now
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                (now < self.most).then_some(now + 1)
+            })
+            .is_ok()
     }
 
     fn leave(&self) {
@@ -88,20 +95,20 @@ impl Spinners {
     }
 }
 
-/// Whether spinning is worthwhile: only if work usually arrives before the spin ends. On a link that is slower than its threads it does
-/// not.
+/// Whether spinning is worthwhile: only if work usually arrives before the spin ends. On a link
+/// that is slower than its threads it does not.
 #[derive(Default)]
 struct SpinHistory {
-    /// Moving average of waits, in units of the spin time. A wait counts as at most two: the pause between two training steps says little
-    /// about the next exchange.
+    /// Moving average of waits, in units of the spin time. A wait counts as at most two: the pause
+    /// between two training steps says little about the next exchange.
     usual: f32,
     /// Waits without spinning since the last spin.
     blind: u8,
 }
 
 impl SpinHistory {
-    /// Whether to spin this time. While it is not worthwhile, every eighth time: waking a thread takes many times the spin time, so a
-    /// sleeping thread cannot tell how soon work arrived.
+    /// Whether to spin this time. While it is not worthwhile, every eighth time: waking a thread
+    /// takes many times the spin time, so a sleeping thread cannot tell how soon work arrived.
     fn next(&mut self) -> bool {
         self.blind = if self.usual <= 1.0 { 0 } else { (self.blind + 1) % 8 };
         self.blind == 0
@@ -113,7 +120,8 @@ impl SpinHistory {
             return;
         }
         let wait = (wait.as_secs_f32() / look.as_secs_f32()).min(2.0);
-        self.usual = if wait <= 1.0 && self.usual > 1.0 { 1.0 } else { self.usual.mul_add(7.0, wait) / 8.0 };
+        self.usual =
+            if wait <= 1.0 && self.usual > 1.0 { 1.0 } else { self.usual.mul_add(7.0, wait) / 8.0 };
     }
 }
 
@@ -224,7 +232,12 @@ impl Worker {
 
     fn add(&mut self, key: u64, slot: Arc<Slot>) {
         let Some(mut task) = lock(&slot.held).task.take() else { return };
-        match watch(&self.shared, task.fd(), key, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) {
+        match watch(
+            &self.shared,
+            task.fd(),
+            key,
+            libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET,
+        ) {
             Ok(()) => {
                 lock(&slot.held).task = Some(task);
                 self.slots.insert(key, slot);
@@ -235,10 +248,21 @@ impl Worker {
     }
 
     fn remove(&mut self, key: u64) {
-        let Some(task) = self.slots.remove(&key).and_then(|slot| lock(&slot.held).task.take()) else { return };
-        // Removed explicitly, as a socket that a forked child still has open would otherwise stay in the set.
-        // SAFETY: DEL reads no event, so NULL is allowed; `task` keeps its descriptor open until it is dropped below.
-        unsafe { libc::epoll_ctl(self.shared.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, task.fd(), std::ptr::null_mut()) };
+        let Some(task) = self.slots.remove(&key).and_then(|slot| lock(&slot.held).task.take())
+        else {
+            return;
+        };
+        // Removed explicitly, as a socket that a forked child still has open would otherwise stay
+        // in the set. SAFETY: DEL reads no event, so NULL is allowed; `task` keeps its descriptor
+        // open until it is dropped below.
+        unsafe {
+            libc::epoll_ctl(
+                self.shared.epoll.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                task.fd(),
+                std::ptr::null_mut(),
+            )
+        };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
     }
 
@@ -251,7 +275,8 @@ impl Worker {
     }
 
     fn run(&mut self, key: u64) {
-        let Some(slot) = self.slots.get(&key).filter(|slot| slot.turn.take()) else { return }; // a caller has run it
+        // a caller has run it
+        let Some(slot) = self.slots.get(&key).filter(|slot| slot.turn.take()) else { return };
         let next = match slot.held.try_lock() {
             Ok(mut held) => held.run(SHARE),
             Err(TryLockError::Poisoned(held)) => held.into_inner().run(SHARE),
@@ -286,18 +311,29 @@ impl Worker {
         wanted
     }
 
-    /// Queue the tasks whose sockets are ready; returns whether there were any. `limit_ms` -1 waits without limit.
+    /// Queue the tasks whose sockets are ready; returns whether there were any. `limit_ms` -1 waits
+    /// without limit.
     fn events(&mut self, limit_ms: i32) -> bool {
         // SAFETY: epoll_event is plain data, valid when zero.
         let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
-        // SAFETY: `events` is a local array of EVENTS entries, the largest number that the kernel may fill.
-        let count = unsafe { libc::epoll_wait(self.shared.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, limit_ms) };
+        // SAFETY: `events` is a local array of EVENTS entries, the largest number that the kernel
+        // may fill.
+        let count = unsafe {
+            libc::epoll_wait(
+                self.shared.epoll.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS as i32,
+                limit_ms,
+            )
+        };
         for event in events.iter().take(count.max(0) as usize) {
             let key = event.u64;
             if key == EVENTFD {
                 let mut has_orders = 0u64;
                 // SAFETY: reads the eight bytes of an eventfd into `rung`, a local.
-                unsafe { libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut has_orders).cast(), 8) };
+                unsafe {
+                    libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut has_orders).cast(), 8)
+                };
             } else {
                 self.queue(key);
             }
@@ -312,11 +348,14 @@ mod tests {
 
     #[test]
     fn spinning_stops_without_success_and_resumes_with_it() {
-        let (look, soon, late) = (Duration::from_micros(20), Duration::from_micros(3), Duration::from_secs(1));
+        let (look, soon, late) =
+            (Duration::from_micros(20), Duration::from_micros(3), Duration::from_secs(1));
         let mut looks = SpinHistory::default();
-        let vain = (0..100).take_while(|_| looks.next().then(|| looks.add(late, look)).is_some()).count();
+        let vain =
+            (0..100).take_while(|_| looks.next().then(|| looks.add(late, look)).is_some()).count();
         assert!((4..=8).contains(&vain), "{vain}");
-        let mut later: Vec<_> = (0..64).map(|_| looks.next().then(|| looks.add(late, look)).is_some()).collect();
+        let mut later: Vec<_> =
+            (0..64).map(|_| looks.next().then(|| looks.add(late, look)).is_some()).collect();
         assert_eq!(later.iter().filter(|looked| **looked).count(), 8, "every eighth time");
         while !looks.next() {
             looks.add(late, Duration::ZERO); // the time asleep says nothing

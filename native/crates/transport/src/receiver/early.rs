@@ -1,5 +1,5 @@
-//! What lets a receiving end continue when streams stall: the early-arrival buffer, and acknowledgements that are repeated on other
-//! streams.
+//! What lets a receiving end continue when streams stall: the early-arrival buffer, and
+//! acknowledgements that are repeated on other streams.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,12 @@ impl RecvCore {
     pub(crate) fn progress(&self) -> Progress {
         let state = lock(&self.state);
         let asked = self.asked.load(Ordering::Relaxed);
-        Progress { messages: state.base, chunks: state.chunks, asked, owes: !state.posts.is_empty() }
+        Progress {
+            messages: state.base,
+            chunks: state.chunks,
+            asked,
+            owes: !state.posts.is_empty(),
+        }
     }
 
     /// Reserve memory for a chunk without a receive; None if too much is in use.
@@ -74,13 +79,15 @@ impl RecvCore {
     pub(super) fn deliver_early(&self, posted: u64) -> Result<(), Error> {
         loop {
             let mut state = lock(&self.state);
-            let Some(at) = state.early.iter().position(|early| early.chunk.seq < posted) else { break };
+            let Some(at) = state.early.iter().position(|early| early.chunk.seq < posted) else {
+                break;
+            };
             let EarlyChunk { chunk, bytes, .. } = &state.early.swap_remove(at);
             drop(state);
             let below = match self.claim(chunk, None)? {
                 Claim::Into(to) if self.begin_write(chunk) => {
-                    // SAFETY: `begin_write` made this thread a writer, so `to` stays valid until `finish_write`; `claim` checked that the
-                    // chunk fits.
+                    // SAFETY: `begin_write` made this thread a writer, so `to` stays valid until
+                    // `finish_write`; `claim` checked that the chunk fits.
                     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
                     self.finish_write(chunk)
                 }
@@ -92,7 +99,9 @@ impl RecvCore {
             }
         }
         let inline_ended = || lock(&self.state).dead & (1 << INLINE) != 0;
-        if let Some(error) = self.gone.get().filter(|_| lock(&self.state).early.is_empty() && inline_ended()) {
+        if let Some(error) =
+            self.gone.get().filter(|_| lock(&self.state).early.is_empty() && inline_ended())
+        {
             self.fail(error.clone());
         }
         Ok(())
@@ -115,7 +124,11 @@ impl RecvCore {
     /// Repeat the acknowledgements of all complete messages.
     pub(super) fn repeat_acks(&self, state: &mut State) {
         let below = state.base;
-        let behind: Vec<u64> = (below..).zip(&state.posts).filter(|(_, post)| post.complete).map(|(seq, _)| seq).collect();
+        let behind: Vec<u64> = (below..)
+            .zip(&state.posts)
+            .filter(|(_, post)| post.complete)
+            .map(|(seq, _)| seq)
+            .collect();
         for seq in behind.into_iter().chain([u64::MAX]) {
             self.acknowledge_by_any(state, seq, below);
         }
@@ -127,7 +140,8 @@ impl RecvCore {
         if state.stuck & (1 << lane) == 0 { std::mem::take(&mut state.acks) } else { Vec::new() }
     }
 
-    /// The acknowledgements of a stream stop to arrive, or arrive again. If they stop, others repeat all of them.
+    /// The acknowledgements of a stream stop to arrive, or arrive again. If they stop, others
+    /// repeat all of them.
     pub(crate) fn set_stuck(&self, lane: usize, stuck: bool) {
         let mut state = lock(&self.state);
         if (state.stuck & (1 << lane) != 0) == stuck {
@@ -137,7 +151,13 @@ impl RecvCore {
         if stuck {
             self.repeat_acks(&mut state);
             drop(state);
-            (self.log)(Level::Info, &format!("{}: acknowledgements on stream {lane} do not arrive, other streams repeat them", self.label));
+            (self.log)(
+                Level::Info,
+                &format!(
+                    "{}: acknowledgements on stream {lane} do not arrive, other streams repeat them",
+                    self.label
+                ),
+            );
         } else if !state.acks.is_empty() {
             self.tasks()[lane].kick(); // they waited for a working stream
         }

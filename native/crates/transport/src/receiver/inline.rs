@@ -61,12 +61,16 @@ impl RecvCore {
                 inline.buffer.copy_within(inline.start..inline.end, 0);
                 (inline.start, inline.end) = (0, inline.end - inline.start);
             }
-            let room = if inline.ended.is_some() { &mut [][..] } else { &mut inline.buffer[inline.end..] };
+            let room =
+                if inline.ended.is_some() { &mut [][..] } else { &mut inline.buffer[inline.end..] };
             let (mut more, mut quiet) = (false, false);
             if !room.is_empty() {
                 let asked = room.len();
-                // SAFETY: `room` is a part of `inline.buffer`, which is borrowed mutably during the call.
-                match unsafe { sock::receive(inline.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut []) } {
+                // SAFETY: `room` is a part of `inline.buffer`, which is borrowed mutably during the
+                // call.
+                match unsafe {
+                    sock::receive(inline.socket.as_raw_fd(), room.as_mut_ptr(), asked, &mut [])
+                } {
                     Io::Done(bytes) => (inline.end, more) = (inline.end + bytes, bytes == asked),
                     Io::Blocked => quiet = true,
                     Io::Ended(why) => inline.ended = Some(reason(why)),
@@ -89,23 +93,36 @@ impl RecvCore {
         }
     }
 
-    /// Deliver the complete messages whose receives are posted; returns whether one waits for its receive. Unless many are due,
-    /// acknowledgements are sent only when the stream is `quiet`: sending one takes as long as a message, and the caller would wait for it.
+    /// Deliver the complete messages whose receives are posted; returns whether one waits for its
+    /// receive. Unless many are due, acknowledgements are sent only when the stream is `quiet`:
+    /// sending one takes as long as a message, and the caller would wait for it.
     fn deliver(&self, inline: &mut InlineStream, quiet: bool) -> Result<bool, Error> {
         let mut blocked = false;
-        while inline.end - inline.start >= HEADER && (inline.out.len() < MAX_UNREAD || inline.ended.is_some()) {
-            let head = inline.buffer[inline.start..inline.start + HEADER].try_into().unwrap_or([0; HEADER]);
+        while inline.end - inline.start >= HEADER
+            && (inline.out.len() < MAX_UNREAD || inline.ended.is_some())
+        {
+            let head = inline.buffer[inline.start..inline.start + HEADER]
+                .try_into()
+                .unwrap_or([0; HEADER]);
             let chunk = match Frame::decode(&head)? {
                 Frame::Chunk(chunk) => chunk,
                 Frame::Ready { .. } => {
                     inline.start += HEADER; // the first frame of each stream
                     continue;
                 }
-                Frame::Ack { .. } => return Err(Error::new(Kind::Remote, "received an acknowledgement for data that was never sent")),
+                Frame::Ack { .. } => {
+                    return Err(Error::new(
+                        Kind::Remote,
+                        "received an acknowledgement for data that was never sent",
+                    ));
+                }
             };
             let length = chunk.len();
             if length > INLINE_BUFFER - HEADER || chunk.count() != 1 {
-                return Err(Error::new(Kind::Remote, format!("an inline message of {} bytes", chunk.total)));
+                return Err(Error::new(
+                    Kind::Remote,
+                    format!("an inline message of {} bytes", chunk.total),
+                ));
             }
             if inline.end - inline.start < HEADER + length {
                 break;
@@ -119,8 +136,8 @@ impl RecvCore {
                 Claim::Into(to) => {
                     if self.begin_write(&chunk) {
                         let from = inline.buffer[inline.start + HEADER..].as_ptr();
-                        // SAFETY: `begin_write` made this thread a writer, so `to` stays valid until `finish_write`; `claim` checked that
-                        // the message fits.
+                        // SAFETY: `begin_write` made this thread a writer, so `to` stays valid
+                        // until `finish_write`; `claim` checked that the message fits.
                         unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
                         self.finish_write(&chunk);
                     }
@@ -131,11 +148,13 @@ impl RecvCore {
             inline.since_ack += 1;
             inline.bytes_since_ack += length;
         }
-        let due = inline.since_ack >= if quiet { ACK_EVERY } else { ACK_AT_LATEST } || inline.bytes_since_ack >= ACK_BYTES;
+        let due = inline.since_ack >= if quiet { ACK_EVERY } else { ACK_AT_LATEST }
+            || inline.bytes_since_ack >= ACK_BYTES;
         if due && inline.ended.is_none() {
             (inline.since_ack, inline.bytes_since_ack) = (0, 0);
             let below = lock(&self.state).base;
-            // All small messages up to the last are taken, even if a large one before them is not complete.
+            // All small messages up to the last are taken, even if a large one before them is not
+            // complete.
             inline.out.extend_from_slice(&Frame::Ack { seq: inline.last, below }.encode());
         }
         flush(&inline.socket, &mut inline.out);

@@ -1,4 +1,5 @@
-//! Closing a sending end: small messages whose requests are done still arrive, and no thread reads callers' buffers any more.
+//! Closing a sending end: small messages whose requests are done still arrive, and no thread reads
+//! callers' buffers any more.
 
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,15 +13,15 @@ use crate::locks::lock;
 use crate::pool::{Direction, Look, Next, Pool, Task};
 use crate::sock::{self, Io};
 
-/// Total time in which all closing connections of the process wait for their last small messages. Enough to resend those of a stalled
-/// stream.
+/// Total time in which all closing connections of the process wait for their last small messages.
+/// Enough to resend those of a stalled stream.
 pub(crate) const LINGER_ALL: Duration = Duration::from_secs(2);
 /// Interval between checks while closing.
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl SendCore {
-    /// Wait for a short time until the peer has the small messages, whose requests are done. `left_us` is the time that all connections
-    /// together may still wait.
+    /// Wait for a short time until the peer has the small messages, whose requests are done.
+    /// `left_us` is the time that all connections together may still wait.
     pub(crate) fn linger(&self, left_us: &AtomicU64) {
         let begun = Instant::now();
         let limit = Duration::from_micros(left_us.load(Ordering::Relaxed));
@@ -28,7 +29,9 @@ impl SendCore {
             std::thread::sleep(PAUSE);
         }
         let waited = begun.elapsed().as_micros() as u64;
-        let _ = left_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(waited)));
+        let _ = left_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_sub(waited))
+        });
     }
 
     fn delivered(&self) -> bool {
@@ -38,7 +41,8 @@ impl SendCore {
         }
         self.check_inline(Instant::now());
         let state = lock(&self.state);
-        state.in_flight.iter().all(|in_flight| in_flight.request.is_some()) && lock(&self.inline).kept.is_empty()
+        state.in_flight.iter().all(|in_flight| in_flight.request.is_some())
+            && lock(&self.inline).kept.is_empty()
     }
 
     /// Wait until no thread reads callers' buffers, and let none start again.
@@ -49,12 +53,15 @@ impl SendCore {
         }
         if self.abandoned() {
             let reset = self.tasks().iter().filter(|task_ref| task_ref.reset()).count();
-            self.log_info(&format!("closed before all was sent: {reset} of {} streams reset", self.tasks().len()));
+            self.log_info(&format!(
+                "closed before all was sent: {reset} of {} streams reset",
+                self.tasks().len()
+            ));
         }
     }
 
-    /// Whether it was closed before the peer had all messages. Then the kernel must not send what it still holds: that may be pages of
-    /// callers' buffers, which may change now.
+    /// Whether it was closed before the peer had all messages. Then the kernel must not send what
+    /// it still holds: that may be pages of callers' buffers, which may change now.
     pub(crate) fn abandoned(&self) -> bool {
         let state = lock(&self.state);
         state.closed && state.in_flight.iter().any(|in_flight| in_flight.request.is_some())
@@ -65,13 +72,16 @@ impl SendCore {
         state.in_flight.iter().chain(&state.retired).any(|in_flight| in_flight.readers > 0)
     }
 
-    /// Close the inline stream. If the peer's kernel has not taken everything, an I/O thread keeps the socket open: closing a socket with
-    /// unread acknowledgements would discard the rest.
+    /// Close the inline stream. If the peer's kernel has not taken everything, an I/O thread keeps
+    /// the socket open: closing a socket with unread acknowledgements would discard the rest.
     pub(crate) fn drain_inline(&self, pool: &Pool) {
         let inline = lock(&self.inline);
-        let left = !inline.ended && inline.backlog.is_empty() && sock::unacknowledged(&inline.socket) > 0;
+        let left =
+            !inline.ended && inline.backlog.is_empty() && sock::unacknowledged(&inline.socket) > 0;
         if left && inline.socket.shutdown(Shutdown::Write).is_ok() {
-            if let (Ok(socket), Ok(task_ref)) = (inline.socket.try_clone(), pool.reserve(Direction::Out)) {
+            if let (Ok(socket), Ok(task_ref)) =
+                (inline.socket.try_clone(), pool.reserve(Direction::Out))
+            {
                 let end = Instant::now() + Duration::from_secs(self.config.timeout_s);
                 pool.start(&task_ref, Box::new(Draining { socket, end, over: false }));
                 return;
@@ -98,9 +108,18 @@ impl Task for Draining {
         let mut forgotten = [0u8; 4096];
         loop {
             // SAFETY: `discarded` is a local array, writable for its whole length during the call.
-            match unsafe { sock::receive(self.socket.as_raw_fd(), forgotten.as_mut_ptr(), forgotten.len(), &mut []) } {
+            match unsafe {
+                sock::receive(
+                    self.socket.as_raw_fd(),
+                    forgotten.as_mut_ptr(),
+                    forgotten.len(),
+                    &mut [],
+                )
+            } {
                 Io::Done(_) => {}
-                Io::Blocked if self.over || sock::unacknowledged(&self.socket) == 0 => return Next::Gone,
+                Io::Blocked if self.over || sock::unacknowledged(&self.socket) == 0 => {
+                    return Next::Gone;
+                }
                 Io::Blocked => return Next::Wait,
                 Io::Ended(_) => return Next::Gone,
             }

@@ -1,4 +1,5 @@
-//! The inline stream: small messages are copied and sent by the caller's thread, and kept until the peer has them.
+//! The inline stream: small messages are copied and sent by the caller's thread, and kept until the
+//! peer has them.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -25,7 +26,13 @@ pub(super) struct Kept {
 
 impl Kept {
     fn chunk(&self) -> Chunk {
-        Chunk { seq: self.seq, total: self.bytes.len() as u64, offset: 0, chunk: self.bytes.len() as u32, tag: self.tag }
+        Chunk {
+            seq: self.seq,
+            total: self.bytes.len() as u64,
+            offset: 0,
+            chunk: self.bytes.len() as u32,
+            tag: self.tag,
+        }
     }
 }
 
@@ -38,7 +45,8 @@ pub(crate) struct InlineStream {
     given: u64,
     taken: u64,
     pub(super) kept: VecDeque<Kept>,
-    marks: VecDeque<(u64, usize, u64)>, // end of each message in the stream, slot of its request, size
+    // end of each message in the stream, slot of its request, size
+    marks: VecDeque<(u64, usize, u64)>,
     acks: Vec<u8>,
     pub(super) ended: bool,
     stall: StallDetector,
@@ -59,30 +67,44 @@ impl InlineStream {
         }
     }
 
-    /// Whether a message may be sent on it: what is kept has limits, and only a `small` one waits for the bytes before it.
+    /// Whether a message may be sent on it: what is kept has limits, and only a `small` one waits
+    /// for the bytes before it.
     pub(super) fn has_room(&self, size: usize, small: bool) -> bool {
         let kept_bytes = || self.kept.iter().map(|kept| kept.bytes.len()).sum::<usize>();
-        self.kept.len() < MAX_KEPT && (small || !self.ended && self.backlog.is_empty() && kept_bytes() + size <= KEPT_BYTES)
+        self.kept.len() < MAX_KEPT
+            && (small
+                || !self.ended && self.backlog.is_empty() && kept_bytes() + size <= KEPT_BYTES)
     }
 }
 
 impl SendCore {
-    pub(super) fn send_inline(&self, inline: &mut InlineStream, kept: Kept, slot: usize, monitor: usize) {
+    pub(super) fn send_inline(
+        &self,
+        inline: &mut InlineStream,
+        kept: Kept,
+        slot: usize,
+        monitor: usize,
+    ) {
         let head = Frame::Chunk(kept.chunk()).encode();
         let whole = HEADER + kept.bytes.len();
         inline.given += whole as u64;
         inline.marks.push_back((inline.given, slot, kept.bytes.len() as u64));
         let mut sent = 0;
         if inline.backlog.is_empty() && !inline.ended {
-            // SAFETY: `kept.bytes` is an Arc that this function owns, so it is readable for its length during the call.
-            match unsafe { sock::send(inline.socket.as_raw_fd(), &head, kept.bytes.as_ptr(), kept.bytes.len()) } {
+            // SAFETY: `kept.bytes` is an Arc that this function owns, so it is readable for its
+            // length during the call.
+            match unsafe {
+                sock::send(inline.socket.as_raw_fd(), &head, kept.bytes.as_ptr(), kept.bytes.len())
+            } {
                 Io::Done(bytes) => sent = bytes,
                 Io::Blocked => {}
                 Io::Ended(_) => inline.ended = true, // its messages are kept: see `check_inline`
             }
         }
         inline.taken += sent as u64;
-        inline.backlog.extend(head[sent.min(HEADER)..].iter().chain(&kept.bytes[sent.saturating_sub(HEADER)..]));
+        inline.backlog.extend(
+            head[sent.min(HEADER)..].iter().chain(&kept.bytes[sent.saturating_sub(HEADER)..]),
+        );
         if inline.kept.is_empty() {
             if let Some(task_ref) = self.tasks().get(monitor) {
                 task_ref.rouse();
@@ -92,7 +114,8 @@ impl SendCore {
         self.complete_inline(inline);
     }
 
-    /// Complete the requests whose bytes the kernel has: their buffers are free, since the messages were copied.
+    /// Complete the requests whose bytes the kernel has: their buffers are free, since the messages
+    /// were copied.
     fn complete_inline(&self, inline: &mut InlineStream) {
         while let Some(&(end, slot, size)) = inline.marks.front() {
             if end > inline.taken {
@@ -107,7 +130,8 @@ impl SendCore {
         while !inline.backlog.is_empty() && !inline.ended {
             let (front, _) = inline.backlog.as_slices();
             // SAFETY: `front` borrows from the backlog, which does not change during the call.
-            match unsafe { sock::send(inline.socket.as_raw_fd(), &[], front.as_ptr(), front.len()) } {
+            match unsafe { sock::send(inline.socket.as_raw_fd(), &[], front.as_ptr(), front.len()) }
+            {
                 Io::Done(bytes) => {
                     inline.taken += bytes as u64;
                     inline.backlog.drain(..bytes);
@@ -123,7 +147,11 @@ impl SendCore {
     ///
     /// # Errors
     /// Something other than an acknowledgement arrived: the connection has failed.
-    pub(super) fn read_acks(&self, inline: &mut InlineStream, state: &mut State) -> Result<(), Error> {
+    pub(super) fn read_acks(
+        &self,
+        inline: &mut InlineStream,
+        state: &mut State,
+    ) -> Result<(), Error> {
         self.try_read_acks(inline, state).map_err(|error| {
             let error = self.error(error.kind, &error.message);
             let _ = self.failed.set(error.clone());
@@ -135,7 +163,9 @@ impl SendCore {
         let mut buffer = [0u8; 16 * HEADER];
         while !inline.ended {
             // SAFETY: `buffer` is a local array, writable for its whole length during the call.
-            match unsafe { sock::receive(inline.socket.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), &mut []) } {
+            match unsafe {
+                sock::receive(inline.socket.as_raw_fd(), buffer.as_mut_ptr(), buffer.len(), &mut [])
+            } {
                 Io::Done(bytes) => {
                     inline.acks.extend_from_slice(&buffer[..bytes]);
                     if bytes < buffer.len() {
@@ -149,7 +179,9 @@ impl SendCore {
         let whole = inline.acks.len() / HEADER * HEADER;
         let frames: Vec<_> = inline.acks.drain(..whole).collect();
         for frame in frames.chunks_exact(HEADER) {
-            if let Frame::Ack { seq, below } = Frame::decode(frame.try_into().unwrap_or(&[0; HEADER]))? {
+            if let Frame::Ack { seq, below } =
+                Frame::decode(frame.try_into().unwrap_or(&[0; HEADER]))?
+            {
                 inline.kept.retain(|kept| kept.seq > seq); // the peer takes them in order
                 self.acknowledged(state, seq, below);
             }
@@ -157,8 +189,8 @@ impl SendCore {
         Ok(())
     }
 
-    /// Called by the first stream's tick. Resends small messages as chunks if the inline stream is stalled; discards them once the peer's
-    /// kernel has them.
+    /// Called by the first stream's tick. Resends small messages as chunks if the inline stream is
+    /// stalled; discards them once the peer's kernel has them.
     pub(crate) fn check_inline(&self, now: Instant) {
         let mut state = lock(&self.state);
         let mut inline = lock(&self.inline);
@@ -176,7 +208,9 @@ impl SendCore {
             let again = self.abandon_inline(&mut inline, &mut state);
             drop((inline, state));
             self.counters.stall(again);
-            self.log_info(&format!("the inline stream {why}, {again} messages are resent on other streams"));
+            self.log_info(&format!(
+                "the inline stream {why}, {again} messages are resent on other streams"
+            ));
         } else if sock::unacknowledged(&inline.socket) == 0 && inline.backlog.is_empty() {
             inline.kept.clear();
         }

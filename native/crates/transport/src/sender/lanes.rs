@@ -1,4 +1,5 @@
-//! Called by the I/O threads of a sending end: chunks to send, acknowledgements, streams that stall or end.
+//! Called by the I/O threads of a sending end: chunks to send, acknowledgements, streams that stall
+//! or end.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,8 @@ use crate::log::Level;
 pub(crate) enum ReadPermit<'a> {
     /// Yes, while it holds the guard.
     Read { _while_held: ReadGuard<'a> },
-    /// No: the message is acknowledged, so its buffer may be the caller's again. The peer discards the rest of the chunk.
+    /// No: the message is acknowledged, so its buffer may be the caller's again. The peer discards
+    /// the rest of the chunk.
     Acknowledged,
     /// No: the connection is closed, and the rest of the chunk is not sent.
     Closed,
@@ -41,31 +43,39 @@ impl SendCore {
             return None;
         };
         self.counters.queue(state.queue.len());
-        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == job.chunk.seq) {
+        if let Some(in_flight) =
+            state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == job.chunk.seq)
+        {
             in_flight.carriers[job.chunk.index()] = lane as u8;
         }
         Some(job)
     }
 
-    /// Get permission to read a message's bytes. The buffer is not returned to the caller until the guard is dropped; a reader never
-    /// blocks.
+    /// Get permission to read a message's bytes. The buffer is not returned to the caller until the
+    /// guard is dropped; a reader never blocks.
     pub(crate) fn read(&self, seq: u64) -> ReadPermit<'_> {
         let mut state = lock(&self.state);
         if state.closed {
             return ReadPermit::Closed;
         }
-        let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq) else { return ReadPermit::Acknowledged };
+        let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq)
+        else {
+            return ReadPermit::Acknowledged;
+        };
         in_flight.readers += 1;
         ReadPermit::Read { _while_held: ReadGuard { core: self, seq } }
     }
 
     fn end_read(&self, seq: u64) {
         let mut state = lock(&self.state);
-        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq) {
+        if let Some(in_flight) = state.in_flight.iter_mut().find(|in_flight| in_flight.seq() == seq)
+        {
             in_flight.readers -= 1;
             return;
         }
-        let Some(at) = state.retired.iter().position(|in_flight| in_flight.seq() == seq) else { return };
+        let Some(at) = state.retired.iter().position(|in_flight| in_flight.seq() == seq) else {
+            return;
+        };
         state.retired[at].readers -= 1;
         if state.retired[at].readers == 0 {
             self.give_back(&state.retired.swap_remove(at));
@@ -128,7 +138,9 @@ impl SendCore {
         let again = self.requeue(&mut state, lane);
         drop(state);
         self.counters.stall(again);
-        self.log_info(&format!("stream {lane} makes no progress, {again} chunks are resent on other streams"));
+        self.log_info(&format!(
+            "stream {lane} makes no progress, {again} chunks are resent on other streams"
+        ));
     }
 
     /// A stalled stream makes progress again.
@@ -154,10 +166,12 @@ impl SendCore {
         let again = self.requeue(&mut state, lane);
         let alive = self.alive(&state);
         // If only stalled streams are left, use them.
-        let freed = if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
+        let freed =
+            if alive & !state.stalled == 0 { std::mem::take(&mut state.stalled) } else { 0 };
         drop(state);
         for (lane, task_ref) in self.tasks().iter().enumerate() {
-            let monitor = alive.trailing_zeros() as usize == lane; // it monitors the inline stream from now on
+            // it monitors the inline stream from now on
+            let monitor = alive.trailing_zeros() as usize == lane;
             if alive & (1 << lane) != 0 && (monitor || freed & (1 << lane) != 0) {
                 task_ref.kick();
             }
@@ -166,7 +180,9 @@ impl SendCore {
             self.fail(self.error(Kind::Remote, why));
         } else {
             self.counters.stall(again);
-            self.log_info(&format!("stream {lane} has ended ({why}), {again} chunks are resent on other streams"));
+            self.log_info(&format!(
+                "stream {lane} has ended ({why}), {again} chunks are resent on other streams"
+            ));
         }
     }
 
@@ -201,7 +217,8 @@ impl SendCore {
         for job in jobs.into_iter().rev() {
             queue.push_front(job);
         }
-        // All queued chunks, since a stream that was kicked for another chunk may be the one that has just ended.
+        // All queued chunks, since a stream that was kicked for another chunk may be the one that
+        // has just ended.
         let work = state.queue.len();
         self.kick(state, work);
         again
@@ -225,12 +242,22 @@ mod tests {
         let (inline, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         let counters = Arc::new(Counters::new(String::new(), ["a", "b"].map(str::to_owned)));
         let config = Arc::new(Config { inline: 0, inline_idle: 0, ..Config::default() });
-        let core = SendCore::new(String::new(), config, Arc::new(|_, _| {}), counters, inline, 0, Arc::default());
+        let core = SendCore::new(
+            String::new(),
+            config,
+            Arc::new(|_, _| {}),
+            counters,
+            inline,
+            0,
+            Arc::default(),
+        );
         let pool = Pool::new(1, 0);
         core.set_tasks((0..2).map(|_| pool.reserve(Direction::Out).unwrap()).collect());
         let (buffer, mut size) = ([7u8; 100], [0]);
-        // SAFETY: `buffer` is a local of this test, declared before the core is used and alive to its end.
-        let request = unsafe { core.isend(buffer.as_ptr(), buffer.len(), 0).unwrap().unwrap().as_ref() };
+        // SAFETY: `buffer` is a local of this test, declared before the core is used and alive to
+        // its end.
+        let request =
+            unsafe { core.isend(buffer.as_ptr(), buffer.len(), 0).unwrap().unwrap().as_ref() };
         let seq = core.pull(0).unwrap().chunk.seq;
         let late = core.read(seq);
         assert!(matches!(late, ReadPermit::Read { .. }));

@@ -1,4 +1,5 @@
-//! Both ends of connections in one process, over loopback, and a proxy between them that holds, discards or cuts single streams.
+//! Both ends of connections in one process, over loopback, and a proxy between them that holds,
+//! discards or cuts single streams.
 #![allow(dead_code)] // each test file uses its part
 
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +26,8 @@ pub fn open(config: Config) -> Arc<Transport> {
 
 pub fn open_logging(config: Config, log: Log) -> Arc<Transport> {
     let threads = if config.threads == 0 { 2 } else { config.threads };
-    Transport::with(Config { ifname: "=lo".to_owned(), speed_mbps: 1000, threads, ..config }, log).unwrap()
+    Transport::with(Config { ifname: "=lo".to_owned(), speed_mbps: 1000, threads, ..config }, log)
+        .unwrap()
 }
 
 pub fn pair(transport: &Arc<Transport>) -> (Box<Sender>, Box<Receiver>) {
@@ -33,7 +35,11 @@ pub fn pair(transport: &Arc<Transport>) -> (Box<Sender>, Box<Receiver>) {
 }
 
 /// A connection from one transport to another.
-pub fn join(from: &Arc<Transport>, to: &Arc<Transport>, proxy: Option<&Proxy>) -> (Box<Sender>, Box<Receiver>) {
+pub fn join(
+    from: &Arc<Transport>,
+    to: &Arc<Transport>,
+    proxy: Option<&Proxy>,
+) -> (Box<Sender>, Box<Receiver>) {
     let (mut listener, handle) = to.listen(0).unwrap();
     let handle = proxy.map_or(handle, |proxy| proxy.before(&handle));
     let (mut sender, mut receiver) = (None, None);
@@ -54,7 +60,8 @@ pub fn join(from: &Arc<Transport>, to: &Arc<Transport>, proxy: Option<&Proxy>) -
 pub fn within(request: NonNull<Request>, limit: Duration) -> Result<Option<usize>, Error> {
     let end = Instant::now() + limit;
     let mut sizes = [0];
-    // SAFETY: callers keep the connection until its requests are done, and test each request until it is done only.
+    // SAFETY: callers keep the connection until its requests are done, and test each request until
+    // it is done only.
     while !unsafe { Request::test(request, &mut sizes) }? {
         if Instant::now() > end {
             return Ok(None);
@@ -68,7 +75,8 @@ pub fn wait(request: NonNull<Request>) -> Result<usize, Error> {
     within(request, LIMIT).map(|size| size.expect("a request that does not end"))
 }
 
-/// Send as NCCL does: try again if there is no room for another message. The data must outlive the request.
+/// Send as NCCL does: try again if there is no room for another message. The data must outlive the
+/// request.
 pub fn isend(sender: &Sender, data: &[u8]) -> NonNull<Request> {
     let end = Instant::now() + LIMIT;
     loop {
@@ -81,14 +89,18 @@ pub fn isend(sender: &Sender, data: &[u8]) -> NonNull<Request> {
 }
 
 pub fn try_isend(sender: &Sender, data: &[u8]) -> Option<NonNull<Request>> {
-    // SAFETY: each test declares `data` before the connection or waits for the request, so that it outlives the request.
+    // SAFETY: each test declares `data` before the connection or waits for the request, so that it
+    // outlives the request.
     unsafe { sender.isend(data.as_ptr(), data.len(), 0) }.unwrap()
 }
 
 /// The buffer must outlive the request.
 pub fn irecv(receiver: &Receiver, buffer: &mut [u8]) -> NonNull<Request> {
-    // SAFETY: each test declares `buffer` before the connection or waits for the request, so that it outlives the request.
-    unsafe { receiver.irecv(&[(buffer.as_mut_ptr(), buffer.len(), 0)]) }.unwrap().expect("room for another receive")
+    // SAFETY: each test declares `buffer` before the connection or waits for the request, so that
+    // it outlives the request.
+    unsafe { receiver.irecv(&[(buffer.as_mut_ptr(), buffer.len(), 0)]) }
+        .unwrap()
+        .expect("room for another receive")
 }
 
 /// Bytes without a pattern, different for each seed.
@@ -159,7 +171,12 @@ impl Proxy {
         }
         there.write_all(&hello).unwrap();
         let index = usize::from(u16::from_le_bytes([hello[INDEX], hello[INDEX + 1]]));
-        let stream = Arc::new(Stream { index, ends: [peer, there], holds: Default::default(), swallows: AtomicBool::new(false) });
+        let stream = Arc::new(Stream {
+            index,
+            ends: [peer, there],
+            holds: Default::default(),
+            swallows: AtomicBool::new(false),
+        });
         self.streams.lock().unwrap().push(stream.clone());
         let back = stream.clone();
         thread::spawn(move || back.pump(1));
@@ -167,7 +184,13 @@ impl Proxy {
     }
 
     pub fn stream(&self, index: usize) -> Arc<Stream> {
-        self.streams.lock().unwrap().iter().find(|one| one.index == index).expect("such a stream").clone()
+        self.streams
+            .lock()
+            .unwrap()
+            .iter()
+            .find(|one| one.index == index)
+            .expect("such a stream")
+            .clone()
     }
 
     /// End the stream for both.
@@ -197,7 +220,8 @@ impl Stream {
                         return;
                     }
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(_) => return drop(to.shutdown(Shutdown::Both)),
             }
         }

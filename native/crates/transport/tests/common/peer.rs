@@ -1,5 +1,6 @@
-//! Peers that follow a script of bytes: one that a sender connects to, and strangers that connect to a listener before its peer does. Each
-//! byte of a script is an action or one of its numbers; after the end, numbers are 0.
+//! Peers that follow a script of bytes: one that a sender connects to, and strangers that connect
+//! to a listener before its peer does. Each byte of a script is an action or one of its numbers;
+//! after the end, numbers are 0.
 #![allow(dead_code)] // each test and fuzz target uses its part
 
 use std::io::{Read, Write};
@@ -42,7 +43,10 @@ impl Script<'_> {
 }
 
 fn by_the_peer(error: &Error) {
-    assert!(error.kind != Kind::Internal, "a peer's fault was reported as an internal error: {error}");
+    assert!(
+        error.kind != Kind::Internal,
+        "a peer's fault was reported as an internal error: {error}"
+    );
 }
 
 /// A message, with its request until that is done or has failed.
@@ -61,7 +65,8 @@ struct Scene {
     sent: Vec<Sent>,
 }
 
-/// Connect a sender to a peer that follows the script. Returns how many messages were acknowledged or taken by the kernel.
+/// Connect a sender to a peer that follows the script. Returns how many messages were acknowledged
+/// or taken by the kernel.
 ///
 /// # Panics
 /// A message changed, a peer's fault was reported as an internal error, or something did not end.
@@ -132,7 +137,10 @@ impl Scene {
             0..=4 => self.send(script),
             5..=8 => self.acknowledge(script, stream),
             9 => self.say(stream, &script.bytes(80)),
-            10 => self.say(stream, &frame(script.byte() as u8 % 5, [script.word(), script.word(), script.word()])),
+            10 => self.say(
+                stream,
+                &frame(script.byte() as u8 % 5, [script.word(), script.word(), script.word()]),
+            ),
             11 if script.byte() < 64 => self.close(stream, script.byte()),
             12 => thread::sleep(Duration::from_millis(1)),
             13 => self.listen(stream),
@@ -207,7 +215,10 @@ impl Scene {
             thread::yield_now();
         }
         self.sender = None;
-        assert!(self.sent.iter().all(|one| one.data.iter().all(|byte| *byte == FILL)), "written into a message");
+        assert!(
+            self.sent.iter().all(|one| one.data.iter().all(|byte| *byte == FILL)),
+            "written into a message"
+        );
         self.sent.len()
     }
 }
@@ -219,10 +230,12 @@ fn frame(kind: u8, words: [u64; 3]) -> Vec<u8> {
     bytes
 }
 
-/// Strangers, which do not know the token, connect to a listener and follow the script. Then its peer connects, and is accepted.
+/// Strangers, which do not know the token, connect to a listener and follow the script. Then its
+/// peer connects, and is accepted.
 ///
 /// # Panics
-/// The peer is not accepted in time, or a stranger's fault was reported as an error of the listener.
+/// The peer is not accepted in time, or a stranger's fault was reported as an error of the
+/// listener.
 pub fn play_handshake(transport: &Arc<Transport>, script: &[u8]) {
     let mut script = Script(script);
     let (mut listener, handle) = transport.listen(0).unwrap();
@@ -240,7 +253,10 @@ pub fn play_handshake(transport: &Arc<Transport>, script: &[u8]) {
                 strangers.push(stranger);
             }
         }
-        assert!(listener.accept().is_ok_and(|one| one.is_none()), "a stranger was accepted, or failed the listener");
+        assert!(
+            listener.accept().is_ok_and(|one| one.is_none()),
+            "a stranger was accepted, or failed the listener"
+        );
     }
     let end = Instant::now() + LIMIT;
     let (mut sender, mut receiver) = (None, None);

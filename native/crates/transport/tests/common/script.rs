@@ -1,5 +1,6 @@
-//! A peer that knows the token and then follows a script of bytes: it sends whole, partial, repeated or invalid messages on any stream in
-//! any order, while receives are posted. Each byte of a script is an action or one of its numbers; after the end, numbers are 0.
+//! A peer that knows the token and then follows a script of bytes: it sends whole, partial,
+//! repeated or invalid messages on any stream in any order, while receives are posted. Each byte of
+//! a script is an action or one of its numbers; after the end, numbers are 0.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbw_transport::config::Config;
-use busbw_transport::{Error, Handle, Kind, Listener, Log, MAX_GROUP, Receiver, Request, Transport};
+use busbw_transport::{
+    Error, Handle, Kind, Listener, Log, MAX_GROUP, Receiver, Request, Transport,
+};
 
 /// Time limit of everything.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,7 +28,8 @@ const POSTED: u8 = 0x5a;
 /// Written by the caller into a buffer that has been returned.
 const OWN: u8 = 0xc3;
 
-const TOTALS: [u64; 12] = [0, 1, 40, 64, 100, 4096, 20_000, 65_536, 300_000, 1 << 27, 1 << 40, u64::MAX];
+const TOTALS: [u64; 12] =
+    [0, 1, 40, 64, 100, 4096, 20_000, 65_536, 300_000, 1 << 27, 1 << 40, u64::MAX];
 const CHUNKS: [u32; 10] = [0, 1, 7, 40, 64, 4096, 65_536, 1 << 20, 1 << 27, u32::MAX];
 const ROOMS: [usize; 8] = [300_000, 300_000, 70_000, 300_000, 4096, 300_000, 100, 0];
 /// Largest inline message.
@@ -41,8 +45,15 @@ pub fn transport() -> Arc<Transport> {
             std::process::abort(); // on an I/O thread an assertion would not be seen
         }
     });
-    let config =
-        Config { ifname: "=lo".to_owned(), ipv6: false, speed_mbps: 1000, threads: 2, spin_us: Some(0), stall_ms: 10, ..Config::default() };
+    let config = Config {
+        ifname: "=lo".to_owned(),
+        ipv6: false,
+        speed_mbps: 1000,
+        threads: 2,
+        spin_us: Some(0),
+        stall_ms: 10,
+        ..Config::default()
+    };
     Transport::with(config, log).unwrap()
 }
 
@@ -79,7 +90,8 @@ impl Head {
     }
 
     fn body(&self) -> usize {
-        self.total.saturating_sub(self.offset).min(u64::from(self.chunk)).min(LONGEST as u64) as usize
+        self.total.saturating_sub(self.offset).min(u64::from(self.chunk)).min(LONGEST as u64)
+            as usize
     }
 }
 
@@ -124,7 +136,10 @@ impl Buffer {
         let room = self.room();
         assert!(size <= room.len(), "{size} bytes in a buffer of {}", room.len());
         let hole = room[..size].split(|byte| *byte != POSTED).map(<[u8]>::len).max().unwrap_or(0);
-        assert!(hole < HOLE, "a message of {size} bytes is done, but {hole} of them were not received");
+        assert!(
+            hole < HOLE,
+            "a message of {size} bytes is done, but {hole} of them were not received"
+        );
     }
 
     fn take_back(&mut self) {
@@ -134,8 +149,14 @@ impl Buffer {
 
     fn check(&mut self) {
         let end = self.bytes.len() - GUARD;
-        assert!(self.bytes[..GUARD].iter().chain(&self.bytes[end..]).all(|byte| *byte == UNTOUCHED), "written outside a buffer");
-        assert!(!self.own || self.room().iter().all(|byte| *byte == OWN), "written into a buffer that has been returned");
+        assert!(
+            self.bytes[..GUARD].iter().chain(&self.bytes[end..]).all(|byte| *byte == UNTOUCHED),
+            "written outside a buffer"
+        );
+        assert!(
+            !self.own || self.room().iter().all(|byte| *byte == OWN),
+            "written into a buffer that has been returned"
+        );
     }
 }
 
@@ -160,7 +181,8 @@ struct Scene {
 /// Connect to a new listener and follow the script. Returns how many receives got their messages.
 ///
 /// # Panics
-/// Bytes were written outside posted buffers, a peer's fault was reported as an internal error, or something did not end.
+/// Bytes were written outside posted buffers, a peer's fault was reported as an internal error, or
+/// something did not end.
 pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
     let mut script = Script(script);
     let (mut listener, handle) = transport.listen(0).unwrap();
@@ -169,7 +191,8 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
     let odd_mask = (ways / 16 == 15).then(|| script.word());
     let mask = odd_mask.unwrap_or((1 << count) - 1);
     let port = u16::from_le_bytes([handle[24], handle[25]]);
-    let streams: Vec<_> = (0..count).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let streams: Vec<_> =
+        (0..count).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     for (index, mut stream) in streams.iter().enumerate() {
         stream.set_nodelay(true).unwrap();
         stream.set_nonblocking(true).unwrap();
@@ -177,7 +200,9 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
     }
     let inline = shape / 16 % count;
     (&streams[inline]).write_all(&frame(3, 0, [mask, inline as u64, 0], 0)).unwrap();
-    let Some(receiver) = accepted(&mut listener, odd_mask.map_or(usize::MAX, |_| LOOKS)) else { return 0 };
+    let Some(receiver) = accepted(&mut listener, odd_mask.map_or(usize::MAX, |_| LOOKS)) else {
+        return 0;
+    };
     let mut scene = Scene { streams, inline, receiver, receives: Vec::new(), next: 0, done: 0 };
     for _ in 0..ACTIONS {
         if script.0.is_empty() {
@@ -205,7 +230,10 @@ fn accepted(listener: &mut Listener, looks: usize) -> Option<Box<Receiver>> {
 }
 
 fn by_the_peer(error: &Error) {
-    assert!(error.kind != Kind::Internal, "a peer's fault was reported as an internal error: {error}");
+    assert!(
+        error.kind != Kind::Internal,
+        "a peer's fault was reported as an internal error: {error}"
+    );
 }
 
 impl Scene {
@@ -217,16 +245,25 @@ impl Scene {
             5 => {
                 let (total, chunk) = (script.of(&TOTALS), script.of(&CHUNKS));
                 let number = script.byte() as u64;
-                let offset = if number >= 128 { number } else { number.wrapping_mul(u64::from(chunk)) };
-                let seq = [self.next, number % 8, self.next.wrapping_sub(1), u64::MAX][script.byte() % 4];
-                self.chunk(&Head { seq, total, offset, chunk, tag: (number % 3) as i32 }, script.byte(), stream);
+                let offset =
+                    if number >= 128 { number } else { number.wrapping_mul(u64::from(chunk)) };
+                let seq =
+                    [self.next, number % 8, self.next.wrapping_sub(1), u64::MAX][script.byte() % 4];
+                self.chunk(
+                    &Head { seq, total, offset, chunk, tag: (number % 3) as i32 },
+                    script.byte(),
+                    stream,
+                );
             }
             6..=10 => self.post(script),
             11 if script.byte() < 64 => {
-                let bytes: Vec<u8> = (0..script.byte() % 80).map(|_| script.byte() as u8 & !POSTED).collect();
+                let bytes: Vec<u8> =
+                    (0..script.byte() % 80).map(|_| script.byte() as u8 & !POSTED).collect();
                 self.say(stream, &bytes);
             }
-            12 if script.byte() < 64 => drop(self.streams[stream].shutdown([Shutdown::Write, Shutdown::Both][script.byte() % 2])),
+            12 if script.byte() < 64 => drop(
+                self.streams[stream].shutdown([Shutdown::Write, Shutdown::Both][script.byte() % 2]),
+            ),
             13 => self.listen(stream),
             14 => thread::sleep(Duration::from_millis(1)),
             _ => drop(self.test()),
@@ -235,18 +272,32 @@ impl Scene {
 
     /// The next message with its chunks on different streams. One chunk may be missing or repeated.
     fn message(&mut self, script: &mut Script, first: usize) {
-        let (total, chunk, way) = (script.of(&TOTALS[..9]), script.of(&CHUNKS).max(1), script.byte());
+        let (total, chunk, way) =
+            (script.of(&TOTALS[..9]), script.of(&CHUNKS).max(1), script.byte());
         let total = total.min(u64::from(chunk) * 40);
         let count = total.div_ceil(u64::from(chunk)).max(1);
         let special = (way / 4) as u64 % count;
         let streams = self.streams.len();
-        let lanes: Vec<_> = (first..first + streams).map(|at| at % streams).filter(|at| *at != self.inline).collect();
+        let lanes: Vec<_> = (first..first + streams)
+            .map(|at| at % streams)
+            .filter(|at| *at != self.inline)
+            .collect();
         for number in 0..count {
-            let head = Head { seq: self.next, total, offset: number * u64::from(chunk), chunk, tag: way as i32 / 128 };
+            let head = Head {
+                seq: self.next,
+                total,
+                offset: number * u64::from(chunk),
+                chunk,
+                tag: way as i32 / 128,
+            };
             let times = if number != special { 1 } else { [1, 1, 0, 2][way % 4] };
             for time in 0..times {
                 let lane = lanes[(number as usize + time) % lanes.len()];
-                self.chunk(&head, 0, if count == 1 && total <= SMALL && time == 0 { first } else { lane });
+                self.chunk(
+                    &head,
+                    0,
+                    if count == 1 && total <= SMALL && time == 0 { first } else { lane },
+                );
             }
         }
         self.next += 1;
@@ -281,15 +332,19 @@ impl Scene {
         let shape = script.byte();
         let count = if shape < 240 { 1 } else { 1 + shape % MAX_GROUP };
         let mut buffers: Vec<_> = (0..count).map(|_| Buffer::new(script.of(&ROOMS))).collect();
-        let parts: Vec<_> =
-            buffers.iter_mut().enumerate().map(|(tag, one)| (one.room().as_mut_ptr(), one.room().len(), tag as i32 % 3)).collect();
+        let parts: Vec<_> = buffers
+            .iter_mut()
+            .enumerate()
+            .map(|(tag, one)| (one.room().as_mut_ptr(), one.room().len(), tag as i32 % 3))
+            .collect();
         // SAFETY: `self.receives` keeps the buffers until the receiver has been dropped.
         match unsafe { self.receiver.irecv(&parts) } {
             Ok(Some(request)) => self.receives.push(Receive { request: Some(request), buffers }),
             Ok(None) => {}
             Err(error) => {
                 by_the_peer(&error);
-                self.receives.push(Receive { request: None, buffers }); // it may have been posted before it failed
+                // it may have been posted before it failed
+                self.receives.push(Receive { request: None, buffers });
             }
         }
     }
@@ -300,7 +355,8 @@ impl Scene {
         for Receive { request, buffers } in &mut self.receives {
             let Some(pending) = *request else { continue };
             let mut sizes = [usize::MAX; MAX_GROUP];
-            // SAFETY: the receiver exists, and a request is taken out when it is done or has failed.
+            // SAFETY: the receiver exists, and a request is taken out when it is done or has
+            // failed.
             match unsafe { Request::test(pending, &mut sizes[..buffers.len()]) } {
                 Ok(false) => left = true,
                 Ok(true) => {
@@ -320,13 +376,17 @@ impl Scene {
         left
     }
 
-    /// The peer or the caller closes. If it is the peer, every receive ends. Then all buffers are returned.
+    /// The peer or the caller closes. If it is the peer, every receive ends. Then all buffers are
+    /// returned.
     fn end(mut self, waits: bool) -> usize {
         if waits {
             self.streams.clear();
             let end = Instant::now() + LIMIT;
             while self.test() {
-                assert!(Instant::now() < end, "a receive that does not end though its peer has gone");
+                assert!(
+                    Instant::now() < end,
+                    "a receive that does not end though its peer has gone"
+                );
                 thread::yield_now();
             }
         }

@@ -1,4 +1,5 @@
-//! The thread in the role of NCCL's progress thread: it posts and tests on all channels in turn, and spins.
+//! The thread in the role of NCCL's progress thread: it posts and tests on all channels in turn,
+//! and spins.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,8 @@ pub enum Mode {
     OneWay,
     /// Both send as fast as possible.
     BothWays,
-    /// Both send; each message waits for the previous incoming one, as in the steps of a ring all-reduce.
+    /// Both send; each message waits for the previous incoming one, as in the steps of a ring
+    /// all-reduce.
     LockStep,
     /// A message and its answer on one channel.
     PingPong,
@@ -28,7 +30,11 @@ impl Mode {
             "both-ways" => Self::BothWays,
             "lock-step" => Self::LockStep,
             "ping-pong" => Self::PingPong,
-            _ => return Err(format!("--mode {name}: use one-way, both-ways, lock-step or ping-pong")),
+            _ => {
+                return Err(format!(
+                    "--mode {name}: use one-way, both-ways, lock-step or ping-pong"
+                ));
+            }
         })
     }
 
@@ -54,7 +60,13 @@ enum Next {
 }
 
 impl Channel {
-    fn step(&mut self, plugin: &Plugin, mode: Mode, window: usize, over: bool) -> Result<bool, Failure> {
+    fn step(
+        &mut self,
+        plugin: &Plugin,
+        mode: Mode,
+        window: usize,
+        over: bool,
+    ) -> Result<bool, Failure> {
         let mut moved = false;
         let (mut arrived, mut peer_ends) = (0, false);
         if let Some(back) = &mut self.back {
@@ -86,8 +98,15 @@ impl Channel {
     }
 }
 
-/// Move messages on all channels. The running process ends this after `seconds`, its peer (None) when it receives the end.
-pub fn stream(plugin: &Plugin, channels: &mut [Channel], mode: Mode, window: usize, seconds: Option<f64>) -> Result<(), Failure> {
+/// Move messages on all channels. The running process ends this after `seconds`, its peer (None)
+/// when it receives the end.
+pub fn stream(
+    plugin: &Plugin,
+    channels: &mut [Channel],
+    mode: Mode,
+    window: usize,
+    seconds: Option<f64>,
+) -> Result<(), Failure> {
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     while !channels.iter().all(Channel::is_over) {
         let over = until.is_some_and(|until| Instant::now() >= until);
@@ -103,7 +122,12 @@ pub fn stream(plugin: &Plugin, channels: &mut [Channel], mode: Mode, window: usi
 }
 
 /// Send messages back and forth until the time is over. Returns half of each round trip in seconds.
-pub fn ping_pong(plugin: &Plugin, out: &mut Lane, back: &mut Lane, seconds: Option<f64>) -> Result<Vec<f64>, Failure> {
+pub fn ping_pong(
+    plugin: &Plugin,
+    out: &mut Lane,
+    back: &mut Lane,
+    seconds: Option<f64>,
+) -> Result<Vec<f64>, Failure> {
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let (mut halves, serves) = (Vec::new(), until.is_none());
     wait(|| back.post(plugin, false))?;

@@ -1,7 +1,8 @@
-//! One direction of a channel: a window of requests with their own buffers, of which the oldest is tested.
+//! One direction of a channel: a window of requests with their own buffers, of which the oldest is
+//! tested.
 //!
-//! An empty message marks the end. A sender ends with as many of them as the window has buffers, so that every posted receive is
-//! used.
+//! An empty message marks the end. A sender ends with as many of them as the window has buffers, so
+//! that every posted receive is used.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -28,14 +29,24 @@ impl Lane {
     /// `window` buffers of `size` bytes.
     pub fn new(comm: Opaque, sends: bool, size: usize, window: usize) -> Result<Self, Failure> {
         let buffers = (0..window).map(|_| Memory::new(size)).collect::<Result<_, _>>()?;
-        Ok(Self { comm, sends, buffers, ahead: VecDeque::new(), posted: 0, ends: 0, done: 0, span: None })
+        Ok(Self {
+            comm,
+            sends,
+            buffers,
+            ahead: VecDeque::new(),
+            posted: 0,
+            ends: 0,
+            done: 0,
+            span: None,
+        })
     }
 
     /// Whether there is room for another message or end.
     pub fn has_room(&self) -> bool {
         let window = self.buffers.len();
         // Ends use posted receives, too.
-        let ends = if self.sends || self.ends == 0 { self.ends } else { self.ends + self.ahead.len() };
+        let ends =
+            if self.sends || self.ends == 0 { self.ends } else { self.ends + self.ahead.len() };
         self.ahead.len() < window && ends < window
     }
 
@@ -59,10 +70,14 @@ impl Lane {
         let at = self.posted % self.buffers.len();
         let buffer = &mut self.buffers[at];
         let size = if end { 0 } else { buffer.len() };
-        // SAFETY: `comm` is open until `close` consumes self. A buffer is reused only after its request is done, and freed after `comm` is
-        // closed.
+        // SAFETY: `comm` is open until `close` consumes self. A buffer is reused only after its
+        // request is done, and freed after `comm` is closed.
         let request = unsafe {
-            if self.sends { plugin.isend(self.comm, buffer.as_mut_ptr(), size) } else { plugin.irecv(self.comm, buffer.as_mut_ptr(), size) }
+            if self.sends {
+                plugin.isend(self.comm, buffer.as_mut_ptr(), size)
+            } else {
+                plugin.irecv(self.comm, buffer.as_mut_ptr(), size)
+            }
         }?;
         let Some(request) = request else { return Ok(false) };
         self.ahead.push_back(request);
@@ -74,7 +89,8 @@ impl Lane {
     /// Test the oldest request; returns whether it was done.
     pub fn test(&mut self, plugin: &Plugin) -> Result<bool, Failure> {
         let Some(&request) = self.ahead.front() else { return Ok(false) };
-        // SAFETY: the request leaves the queue when it is done, and `comm` is open until `close` consumes self.
+        // SAFETY: the request leaves the queue when it is done, and `comm` is open until `close`
+        // consumes self.
         let Some(size) = (unsafe { plugin.test(request) })? else { return Ok(false) };
         self.ahead.pop_front();
         if size == 0 {
