@@ -39,6 +39,7 @@ ACCEL = ROOT / "accel" / "tests"
 NATIVE = ROOT / "native"
 MPI_FOLDER = "busbw-mpi-"
 sys.path.insert(0, str(ROOT))  # the tests of busbw-accel import tests.*.conftest
+warm = importlib.import_module("tests.warm_python")
 DATA_HOMES = itertools.count()
 DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills leaves it
 
@@ -226,20 +227,17 @@ def cpu_s() -> Callable[[], float]:
 
 
 @pytest.fixture(scope="session")
-def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def warm_python() -> str:
     """A Python for tests of what ranks with PyTorch do, not of how they start: warm_python.py."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
-    folder = tmp_path_factory.mktemp("warm")
-    (folder / "mpirun").symlink_to(Path(sys.executable).with_name("mpirun"))  # if there is one
-    command = [sys.executable, str(HERE / "warm_python.py"), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout
-        assert server.stdout.readline() == "ready\n"
-        yield str(folder / "python")
+    return warm.started(warm.TORCH)
+
+
+@pytest.fixture(scope="session")
+def warm_busbw() -> str:
+    """A Python for tests of what busbw and its ranks do, not of how they start."""
+    return warm.started(warm.BUSBW)
 
 
 @pytest.fixture
