@@ -8,6 +8,7 @@ killed, a later one with its process number does not start ("the PMIx server's l
 failed to start").
 """
 
+import atexit
 import contextlib
 import fcntl
 import fnmatch
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     again. So do unit tests of a file: handing out thousands one by one, pytest-xdist goes through
     all that it handed out each time.
     """
+    of_units = cache(lambda path: "unit" in path.relative_to(ROOT).parts)
     for item in items:
         fixtures = (
             item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
@@ -70,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = any(
             fixture.scope == "module" for item_fixtures in fixtures for fixture in item_fixtures
         )
-        together = shared or "unit" in item.path.relative_to(ROOT).parts
+        together = shared or of_units(item.path)
         if "warm_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("warm_python"))
         elif together and item.get_closest_marker("xdist_group") is None:
@@ -83,12 +86,8 @@ def pytest_collection_finish() -> None:
     took a tenth of the CPU time of a run.
     """
     gc.freeze()
+    atexit.register(gc.unfreeze)  # some libraries report at exit what was not collected
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Some libraries report at exit what was not collected."""
-    gc.unfreeze()
 
 
 class _AllowedSkips:
