@@ -8,6 +8,7 @@ killed, a later one with its process number does not start ("the PMIx server's l
 failed to start").
 """
 
+import atexit
 import contextlib
 import fcntl
 import fnmatch
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ ACCEL = ROOT / "accel" / "tests"
 NATIVE = ROOT / "native"
 MPI_FOLDER = "busbw-mpi-"
 sys.path.insert(0, str(ROOT))  # the tests of busbw-accel import tests.*.conftest
+warm = importlib.import_module("tests.warm_python")
 DATA_HOMES = itertools.count()
 DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills leaves it
 
@@ -62,6 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     again. So do unit tests of a file: handing out thousands one by one, pytest-xdist goes through
     all that it handed out each time.
     """
+    of_units = cache(lambda path: "unit" in path.relative_to(ROOT).parts)
     for item in items:
         fixtures = (
             item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
@@ -69,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = any(
             fixture.scope == "module" for item_fixtures in fixtures for fixture in item_fixtures
         )
-        together = shared or "unit" in item.path.relative_to(ROOT).parts
+        together = shared or of_units(item.path)
         if "warm_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("warm_python"))
         elif together and item.get_closest_marker("xdist_group") is None:
@@ -82,12 +86,8 @@ def pytest_collection_finish() -> None:
     took a tenth of the CPU time of a run.
     """
     gc.freeze()
+    atexit.register(gc.unfreeze)  # some libraries report at exit what was not collected
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Some libraries report at exit what was not collected."""
-    gc.unfreeze()
 
 
 class _AllowedSkips:
@@ -226,20 +226,17 @@ def cpu_s() -> Callable[[], float]:
 
 
 @pytest.fixture(scope="session")
-def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def warm_python() -> str:
     """A Python for tests of what ranks with PyTorch do, not of how they start: warm_python.py."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
-    folder = tmp_path_factory.mktemp("warm")
-    (folder / "mpirun").symlink_to(Path(sys.executable).with_name("mpirun"))  # if there is one
-    command = [sys.executable, str(HERE / "warm_python.py"), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stdout
-        assert server.stdout.readline() == "ready\n"
-        yield str(folder / "python")
+    return warm.started(warm.TORCH)
+
+
+@pytest.fixture(scope="session")
+def warm_busbw() -> str:
+    """A Python for tests of what busbw and its ranks do, not of how they start."""
+    return warm.started(warm.BUSBW)
 
 
 @pytest.fixture

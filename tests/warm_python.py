@@ -1,28 +1,46 @@
-"""A Python that has PyTorch imported: each program that it runs is a fork of one process, which
-costs a hundredth of a second in place of five.
+"""A Python that has imported what programs need: each program that it runs is a fork of one
+process, which costs a hundredth of a second in place of one, or with PyTorch five.
 
-`warm_python.py FOLDER` is that process, until its input ends. It writes `FOLDER/python`, a Python
-to tests, launchers and ranks, which hands over its arguments, variables, folder, cores, namespaces
-and first three descriptors, and ends as the fork does. Each of the two takes the other along.
+`warm_python.py FOLDER MODULE...` is that process, until its input ends. It writes `FOLDER/python`,
+a Python to tests, launchers and ranks, which hands over its arguments, variables, folder, cores,
+limits, namespaces and first three descriptors, and ends as the fork does. Each of the two takes the other
+along.
 """
 
 import atexit
 import contextlib
 import ctypes
+import gc
+import importlib
 import json
 import os
 import platform
+import resource
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+PYTHON = sys.executable
+TORCH = (
+    "torch",
+    "torch._dynamo",  # what an optimizer imports
+    "torch.distributed.launcher.api",
+    "torch.nn.parallel",
+)
+# Not what imports mpi4py.MPI, which would join the ranks of MPI here.
+BUSBW = ("busbw.cli.run", "busbw.measure.start", "busbw.measure.runner", "numpy", "mpi4py")
+RESOURCES = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)
 NAMESPACES = ("net", "uts", "mnt")
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
@@ -42,14 +60,40 @@ os._exit(code)
 """
 
 
-def serve(folder: Path) -> None:
-    """Fork for every client."""
-    import torch
-    import torch._dynamo  # what an optimizer imports
-    import torch.distributed.launcher.api
-    import torch.nn.parallel
+@cache
+def started(modules: tuple[str, ...]) -> str:
+    """The path of a Python that has imported these modules, until this process ends."""
+    # beside what mpirun keeps, which the next run of tests removes if this one is killed
+    base = os.environ["PRTE_MCA_prte_local_tmpdir_base"]  # noqa: SIM112 - PRRTE's spelling
+    folder = Path(tempfile.mkdtemp(prefix="warm-", dir=base))
+    (folder / "mpirun").symlink_to(Path(PYTHON).with_name("mpirun"))  # if there is one
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    server = subprocess.Popen(
+        [PYTHON, __file__, str(folder), *modules],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(_end, server, folder)
+    assert server.stdout
+    assert server.stdout.readline() == "ready\n"
+    return str(folder / "python")
 
-    torch.set_num_threads(1)
+
+def _end(server: "subprocess.Popen[str]", folder: Path) -> None:
+    server.communicate()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve(folder: Path, modules: list[str]) -> None:
+    """Fork for every client."""
+    for module in modules:
+        with contextlib.suppress(ModuleNotFoundError):  # a program that needs it says so
+            importlib.import_module(module)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    gc.freeze()  # forks do not look for garbage in what they share
     listener = socket.socket(socket.AF_UNIX)
     path = str(folder / "socket")
     listener.bind(path)
@@ -109,8 +153,10 @@ def _keep(connection: socket.socket) -> NoReturn:
 
 
 def _enter(pid: int, cores: list[int]) -> None:
-    """Run on these cores, in the network, host name and mounts of a process."""
+    """Run on these cores, with the limits and in the network, host name and mounts of a process."""
     os.sched_setaffinity(0, cores)
+    for kind in RESOURCES:
+        resource.setrlimit(kind, resource.prlimit(pid, kind))
     for name in NAMESPACES:
         theirs = Path("/proc", str(pid), "ns", name)
         if not theirs.samefile(f"/proc/self/ns/{name}"):
@@ -166,4 +212,4 @@ def _run(words: list[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), sys.argv[2:])

@@ -48,6 +48,12 @@ def other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def ranks_are_forks(monkeypatch: pytest.MonkeyPatch, warm_busbw: str) -> None:
+    """What a test starts, not how it starts, is what it is about: warm_python.py."""
+    monkeypatch.setattr(sys, "executable", warm_busbw)
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> Busbw:
     """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword
     arguments set variables.
@@ -58,12 +64,14 @@ def run(tmp_path: Path) -> Busbw:
         *words: str,
         before: tuple[str, ...] = (),
         limit_s: float = LIMIT_S,
-        python: str = sys.executable,
+        python: str = "",
         **variables: str,
     ) -> Done:
         link = tmp_path / "bin" / program
         link.parent.mkdir(exist_ok=True)
-        link.write_text(f"#!{python}\nfrom busbw.cli.main import entry\nentry()\n")
+        link.write_text(
+            f"#!{python or sys.executable}\nfrom busbw.cli.main import entry\nentry()\n"
+        )
         link.chmod(0o755)
         done = subprocess.run(
             [*before, str(link), *words],

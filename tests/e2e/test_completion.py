@@ -16,6 +16,8 @@ import pytest
 from busbw.cli.completion import BY_COMMAND, BY_PARAMETER
 from busbw.cli.main import cli
 
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
+
 SOURCE = Path(__file__).parents[2] / "src"
 LIMIT_S = 120  # several starts of busbw beside other programs
 SHELLS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}

@@ -4,6 +4,10 @@ finding on the busiest rank.
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
+
 
 def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(here, tmp_path):
     (tmp_path / "counts.csv").write_text("0,1,0,0\n1,0,0,0\n0,1,0,40\n0,0,1,0\n")

@@ -6,6 +6,8 @@ import pytest
 
 from busbw.cli.main import guarded
 
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
+
 SIM = [
     "run",
     "all_reduce",

@@ -16,6 +16,8 @@ from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.text import TORCH_HEADER, render_all
 from busbw.report import results
 
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
+
 Busbw = Callable[..., str]
 
 

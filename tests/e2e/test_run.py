@@ -14,6 +14,9 @@ import pytest
 
 from busbw.cli.main import guarded
 
+PYTHON = sys.executable  # one that starts anew
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
+
 SOURCE = str(Path(__file__).parents[2] / "src")
 SWEEP = ("-b", "8", "-e", "4K", "-f", "8")
 
@@ -420,7 +423,7 @@ def test_start_imports_nothing_heavy(words, heavy):
     """
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *words],
+        [PYTHON, "-X", "importtime", *words],
         capture_output=True,
         text=True,
         timeout=60,

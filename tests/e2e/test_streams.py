@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
+
 ROOT = Path(__file__).parents[2]
 RUN = "run all_reduce --engine sim -n 2 -b 64 -e 64"
 MORE = "run all_reduce --engine sim -n 2 -e 1M"

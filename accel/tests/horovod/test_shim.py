@@ -72,8 +72,6 @@ if __name__ == "__main__":
     gc.freeze()
 """
 SUM = """
-import gc
-gc.disable()
 import sys
 import helper
 import horovod.torch as hvd
@@ -82,7 +80,6 @@ hvd.init()
 total = hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum)
 sys.stdout.write(f"{hvd.rank()} {hvd.size()} {float(total)} {sys.argv[1:]} {helper.NAME} {__name__}\\n")
 hvd.shutdown()
-gc.freeze()
 """
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
 
@@ -114,7 +111,8 @@ def test_a_script_of_horovods_runs_unchanged_on_every_rank(tmp_path):
     assert all(line.endswith("['--epochs', '1'] beside the script __main__") for line in output)
 
 
-def test_python_m_runs_a_script_under_torchrun(tmp_path):
+def test_python_m_runs_a_script_under_torchrun(tmp_path, warm_python, monkeypatch):
+    monkeypatch.setattr(sys, "executable", warm_python)
     (tmp_path / "sum.py").write_text(SUM)
     (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
     words = [sys.executable, "-m", "busbw_accel.horovod", "sum.py", "--epochs", "1"]
