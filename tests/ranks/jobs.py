@@ -5,15 +5,18 @@ All ranks are forks of one process that has imported PyTorch: to start a rank co
 second instead of two or three.
 """
 
+import atexit
+import contextlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-from tests import warm_python
 
 HERE = Path(__file__).parent
 AS_TORCHRUN = HERE / "as_torchrun.py"
@@ -40,16 +43,46 @@ def run(
     # what a scenario finds does not depend on the machine
     if environment.get("ACCEL_DEVICE") != "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    environment["PYTHONPATH"] = ":".join(sys.path)
-    line = [warm_python.started(warm_python.TORCH), str(program), *argv]
+    request = {"program": str(program), "argv": argv, "environment": environment, "path": sys.path}
+    forge = _forge()
     try:
-        done = subprocess.run(line, env=environment, timeout=LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise AssertionError(
+        forge.stdin.write(json.dumps(request) + "\n")
+        forge.stdin.flush()
+        assert select.select([forge.stdout], [], [], LIMIT_S)[0], (
             f"{module} has not ended within {LIMIT_S} s\n{_stacks(folder)}"
-        ) from None
-    assert done.returncode == 0
+        )
+        assert forge.stdout.readline() == "0\n"
+    except BaseException:  # another job gets another
+        _forge.cache_clear()
+        _end(forge)
+        raise
     return [_rank_result(folder, rank) for rank in range(ranks)]
+
+
+@cache
+def _forge() -> "subprocess.Popen[str]":
+    argv = [sys.executable, str(HERE / "forge.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(
+        argv,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    atexit.register(_end, started)
+    return started
+
+
+def _end(forge: "subprocess.Popen[str]") -> None:
+    """With all ranks that it may have."""
+    if forge.poll() is None:
+        os.killpg(forge.pid, signal.SIGKILL)
+    forge.wait()
+    for stream in (forge.stdin, forge.stdout):
+        with contextlib.suppress(OSError):  # what was to be written stays unwritten
+            stream.close()
 
 
 def all_well(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

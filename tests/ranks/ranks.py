@@ -1,14 +1,12 @@
-"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see jobs.py: each rank is a fork that runs
+"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see forge.py: each rank is a fork that runs
 all and writes FOLDER/<rank>.out.
 """
 
-import ctypes
 import faulthandler
 import gc
 import importlib
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -99,7 +97,6 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     for number in range(ranks):
         child = os.fork()
         if child == 0:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # end with the job: PR_SET_PDEATHSIG
             # A fork gets a new pool of threads when it first asks for one. PyTorch's autograd
             # threads would all ask at once, which ends some processes with "Invalid thread pool!".
             torch.set_num_threads(1)
@@ -110,5 +107,6 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
         (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Run the job of the command line."""
     main(rank)

@@ -1,4 +1,4 @@
-"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see jobs.py: each rank is a fork that runs
+"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see forge.py: each rank is a fork that runs
 all and writes FOLDER/<rank>.out.
 
 A process of its own keeps the store, as torchrun's agent does.
@@ -78,5 +78,6 @@ def gloo_threads() -> int:
         time.sleep(0.01)
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Run the job of the command line."""
     ranks.main(rank)
