@@ -61,6 +61,7 @@ def measure(
             job = settled(job, opened)
             with running(opened):
                 session.opened(opened)
+                late_s = _injected_delay_s(job, party, opened)
                 enter_phase("prepare", "")
                 result, max_bytes = prepare(job, party, opened)
                 session.confirm(result)
@@ -76,7 +77,7 @@ def measure(
                         max_bytes=max_bytes,
                         emit=emit,
                         enter_phase=enter_phase,
-                        late_s=_injected_delay_s(job, party, opened),
+                        late_s=late_s,
                         host_sampler=host_sampler,
                         repeat=repeat,
                         loop=session.loop,
