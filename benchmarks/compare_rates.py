@@ -15,7 +15,7 @@ from busbw.core.comparison import Comparison, Verdict
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare
-from busbw.stats.sampling import first, next_step
+from busbw.stats.sampling import first_visit_samples, next_step
 
 SIZES = [8 << i for i in range(30)]
 SLOW_SIZE = 1 << 20
@@ -75,7 +75,7 @@ def adaptive(
     correlation of neighbors within a visit.
     """
     visits: list[list[float]] = []
-    more = first(SAMPLING, QUICK_S)
+    more = first_visit_samples(SAMPLING, QUICK_S)
     while more:
         state, visit = draw.gauss(0, 1), []
         for _ in range(more):

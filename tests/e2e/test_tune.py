@@ -31,7 +31,7 @@ def test_faster_settings_are_written_checked_and_printed(here: Busbw, tmp_path: 
         and "checking 2 sizes with new ranks: 8 runs" in done.err
     )
     table = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
-    assert table.said("state") == ["all_reduce checked with new ranks"]
+    assert table.texts_of("state") == ["all_reduce checked with new ranks"]
     assert table.choice(4, 1, "all_reduce", 4096) is not None
     assert f"export BUSBW_TUNER_TABLE={tmp_path / 'busbw-tuner.table'}" in done.out
     assert "the table has rules for 2 of 2 sizes; no measured size is slower" in done.out
@@ -83,7 +83,7 @@ def test_settings_that_help_all_sizes_belong_to_the_table(here: Busbw, tmp_path:
     done = here("busbw", "tune", "all_reduce", *sweep_options, "--seconds", "0.3")
     assert done.code == 0, done.err
     assert "export NCCL_MIN_NCHANNELS=16" in done.out
-    assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").said("variable") == [
+    assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").texts_of("variable") == [
         "NCCL_MIN_NCHANNELS=16"
     ]
     done = here("busbw", "tune", "all_reduce", *sweep_options, "--variables")
@@ -127,7 +127,7 @@ def test_an_interrupt_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
     assert (
         "busbw-tuner.table has what was found so far; it was not checked with new ranks" in errors
     )
-    assert parse(file.read_text(), "table").said("state") == [
+    assert parse(file.read_text(), "table").texts_of("state") == [
         "all_reduce found, not yet checked with new ranks"
     ]
 

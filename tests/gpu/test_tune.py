@@ -49,4 +49,6 @@ def test_a_tuning_of_two_gpus(gpus: int, plugin_library: Path, tmp_path: Path) -
     assert all(size["candidates"] > 3 and size["own_s"] > 0 for size in report["sizes"]), (
         "NCCL allows Ring and Tree over NVLink and PCIe"
     )
-    assert parse(file.read_text(), str(file)).said("state") == ["all_reduce checked with new ranks"]
+    assert parse(file.read_text(), str(file)).texts_of("state") == [
+        "all_reduce checked with new ranks"
+    ]

@@ -36,7 +36,7 @@ def exposition(
     return Exposition(
         links=links,
         values=values,
-        said=list(findings),
+        findings=list(findings),
         seen={SeenPattern(one.link, one.pattern, one.verdict): at_s for one in findings},
         samples=7,
         missed=1,

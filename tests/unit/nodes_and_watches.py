@@ -15,9 +15,9 @@ def watched_lines(count: int = 60) -> bytes:
     lines = []
     for second in range(count):
         lost = 5.0 if second == 30 else 0.0
-        said = []
+        findings = []
         if lost:
-            said = [LinkFinding("mlx5_0", "loss", Verdict.WARN, "packets are lost", "5/s <b>")]
+            findings = [LinkFinding("mlx5_0", "loss", Verdict.WARN, "packets are lost", "5/s <b>")]
         port = Flow(name="mlx5_0", kind=ROCE, rate=50e9, tx=second * 1e9, rx=1e9, lost=lost)
         port = msgspec.structs.replace(port, counters={"packet_seq_err": lost})
         if second == 40:
@@ -29,7 +29,7 @@ def watched_lines(count: int = 60) -> bytes:
                 at=f"2026-11-27T09:40:{second:02}.000+00:00",
                 seconds=1.0,
                 links=[port, idle],
-                said=said,
+                findings=findings,
                 cpu=0.5,
             )
         )

@@ -182,8 +182,10 @@ class CommWorker:
             self._jobs = jobs
 
             def work() -> None:
-                while jobs.get()():
-                    pass
+                goes_on = True
+                while goes_on:
+                    job = jobs.get()
+                    goes_on = job()
 
             threading.Thread(target=work, name="busbw-accel", daemon=True).start()
         return self._jobs
@@ -234,7 +236,7 @@ class CommWorker:
         with self.at_rest():
             self._closed = True
         if self._jobs is not None:
-            self._jobs.put(bool)  # bool() is False, which stops the thread
+            self._jobs.put(lambda: False)  # stops the thread
         try:
             self._owned.close()
         except RuntimeError as error:

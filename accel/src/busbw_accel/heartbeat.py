@@ -33,7 +33,7 @@ class Heartbeat:
             _beating.add(self)
 
     @property
-    def tells(self) -> bool:
+    def can_find_lost(self) -> bool:
         """Whether `lost` can find lost ranks, which needs a store for heartbeats."""
         return self._store is not None
 

@@ -21,7 +21,7 @@ import busbw_accel
 from busbw.core.errors import BusbwError
 from busbw_accel.offloading import optimizer as optimizers
 from busbw_accel.offloading import schedule
-from busbw_accel.offloading.placement import Offloaded
+from busbw_accel.offloading.state_memory import Offloaded
 
 WIDTH, TOKENS, STEPS = 24, 31, 4
 

@@ -18,14 +18,14 @@ from torch import nn  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
 from busbw_accel import host_adam, offload  # noqa: E402
 from busbw_accel.offloading import optimizer as optimizers  # noqa: E402
-from busbw_accel.offloading import placement, schedule  # noqa: E402
+from busbw_accel.offloading import schedule, state_memory  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(params=[placement.PIECE, 1000], ids=["whole", "pieces"])
+@pytest.fixture(params=[state_memory.PIECE, 1000], ids=["whole", "pieces"])
 def pieces(request, monkeypatch):
-    monkeypatch.setattr(placement, "PIECE", request.param)
+    monkeypatch.setattr(state_memory, "PIECE", request.param)
 
 
 @pytest.mark.usefixtures("updates", "pieces")

@@ -52,8 +52,8 @@ def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
     net = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 32, bias=False))
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     slabs = (
-        (optimizer.placement.states, 12 * 6144),
-        (optimizer.placement.slots, 2 * 6144),
+        (optimizer.state_memory.states, 12 * 6144),
+        (optimizer.state_memory.slots, 2 * 6144),
         (optimizer._staging._slab, 3 * 2 * 1024),
     )
     assert [slab.size for slab, _ in slabs] == [size for _, size in slabs]

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule  # noqa: E402
 
 from busbw.core.errors import UsageError  # noqa: E402
 from busbw_accel import offload  # noqa: E402
-from busbw_accel.offloading import placement  # noqa: E402
+from busbw_accel.offloading import state_memory  # noqa: E402
 from busbw_accel.settings import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -44,7 +44,7 @@ def named(net, units):
 
 def test_units_are_the_members_of_the_outermost_lists():
     net = model()
-    assert named(net, placement.divide(net)) == [
+    assert named(net, state_memory.divide(net)) == [
         ("", 0),
         ("inner.list.0", 1),
         ("inner.list.1", 2),
@@ -56,7 +56,7 @@ def test_units_are_what_fully_shard_was_called_on():
     net = model()
     for module in (net["inner"]["list"][0], net["rest"], net):
         as_sharded(module)
-    assert named(net, placement.divide(net)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
+    assert named(net, state_memory.divide(net)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
 
 
 def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root():
@@ -67,9 +67,9 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
     # one within the other, as fully_shard can have them
     modules = (net, first, first[0], first[1], second, third)
     root, _, inner, _, _, last = units = [
-        placement.Unit(module, order) for order, module in enumerate(modules)
+        state_memory.Unit(module, order) for order, module in enumerate(modules)
     ]
-    belongs = placement.owners(units)
+    belongs = state_memory.owners(units)
     assert belongs[id(first[0].weight)] is inner
     assert belongs[id(first[1].weight)] is root
     assert belongs[id(second[0].weight)] is root
@@ -80,10 +80,10 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
     ("count", "ends"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])]
 )
 def test_pieces_cover_a_parameter(monkeypatch, count, ends):
-    monkeypatch.setattr(placement, "PIECE", 4)
+    monkeypatch.setattr(state_memory, "PIECE", 4)
     weight = nn.Parameter(torch.zeros(count))
-    offloaded = placement.Offloaded(
-        "weight", weight, 0, 0, placement.Unit(nn.Identity(), 0), placement.local_part(weight)
+    offloaded = state_memory.Offloaded(
+        "weight", weight, 0, 0, state_memory.Unit(nn.Identity(), 0), state_memory.local_part(weight)
     )
     assert [(part.start, part.stop) for part in offloaded.pieces()] == ends
 

@@ -24,7 +24,7 @@ ANSWER_S = 10.0  # of a host's time, to connect, and to judge what it read
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
 
 
-def here(
+def findings_here(
     source: Source,
     checks: Iterable[Check],
     name: str = "",
@@ -76,7 +76,9 @@ def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> Nod
         source = recorded(Path(file))
     except UsageError as error:
         return error.message.removeprefix(f"{file}: ")
-    return here(source, [check for check in CHECKS if check.row.id in ids], file, expect=expect)
+    return findings_here(
+        source, [check for check in CHECKS if check.row.id in ids], file, expect=expect
+    )
 
 
 def _leave_interrupts_to_the_parent() -> None:

@@ -18,7 +18,7 @@ from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.kernel_log_file import LogSource
 from busbw.host.nic import RDMA
 from busbw.host.nvml_health import read_health
-from busbw.host.pci import Device, at, read_devices
+from busbw.host.pci import Device, device_directory, read_devices
 from busbw.host.source import Reading, Source
 
 ENVIRONMENT, USER = "environment", "euid"
@@ -227,7 +227,7 @@ class Part:
 
     @property
     def path(self) -> str:
-        return at(self.device.bdf)
+        return device_directory(self.device.bdf)
 
 
 def gpus(machine: Machine) -> list[Part]:
@@ -263,7 +263,7 @@ def rdma_nics(machine: Machine) -> list[Part]:
 
 
 def _interface(machine: Machine, bdf: str) -> str:
-    return next(iter(machine.names(f"{at(bdf)}/net")), bdf)
+    return next(iter(machine.names(f"{device_directory(bdf)}/net")), bdf)
 
 
 def slots(parts: list[Part]) -> list[Part]:

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 from busbw.cli.file_kinds import read_sweep
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core import program
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
@@ -80,7 +80,7 @@ class Turns:
                         raise
                     self.failed = isinstance(error, BusbwError)
                     reason = getattr(error, "message", "interrupted")
-                    talk(f"note: {reason}; {number} of {rounds} rounds are compared")
+                    print_err(f"note: {reason}; {number} of {rounds} rounds are compared")
                     return
                 for key, result in done.items():
                     self.results[key].append((self.sides[key[1]].name, result))
@@ -92,7 +92,7 @@ class Turns:
             sweep, side = self.sweeps[key[0]], self.sides[key[1]]
             if key in self.failures:
                 continue
-            talk(f"{title}: {', '.join(filter(None, (sweep.name, side.name)))}")
+            print_err(f"{title}: {', '.join(filter(None, (sweep.name, side.name)))}")
             try:
                 done[key] = _run(sweep, side, file)
             except NoMeasurement as error:

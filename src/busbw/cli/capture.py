@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.options.parameters import COUNT
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
 from busbw.core.errors import BusbwError, Exit, NoMeasurement
@@ -56,7 +56,7 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
     folder = folder.absolute()
     values, lacking = capture.variables(folder, mode, steps or 0)
     if lacking:
-        talk(f"note: {capture.ONLY_PYTORCH}: {lacking}")
+        print_err(f"note: {capture.ONLY_PYTORCH}: {lacking}")
     if environment.detect(os.environ) is not None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.environ |= values
@@ -64,7 +64,7 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
     capture.make_folder(folder)
     code = capture.run(command_line, values)
     if not capture.has_rank_0(folder, values):
-        talk(f"note: {capture.OTHER_HOST}")
+        print_err(f"note: {capture.OTHER_HOST}")
         return code
     return _report(folder, code)
 
@@ -90,18 +90,18 @@ def _report(folder: Path, code: int) -> int:
                 f"the command ended with {code} before a rank of it was recorded",
                 "run it without busbw first; its output is above",
             )
-        talk(f"note: the command ended with {code}; what it did until then is recorded")
+        print_err(f"note: the command ended with {code}; what it did until then is recorded")
         _print(folder)
     except BusbwError as error:
-        talk(error.render())
+        print_err(error.render())
     return code
 
 
 def _print(folder: Path) -> int:
     pattern = capture.pattern(folder)
-    answer(view.table(pattern, width()))
+    print_out(view.table(pattern, width()))
     file = capture.keep(pattern, folder)
-    talk(f"note: recorded in {file}; busbw replay, predict and plan read it")
+    print_err(f"note: recorded in {file}; busbw replay, predict and plan read it")
     header = pattern.header
     incomplete = header.dropped or header.skipped or len(header.ranks) < header.world
     return int(Exit.BAD if incomplete else Exit.OK)

@@ -29,7 +29,7 @@ from busbw.cli.checks.save import STDOUT, refuse_others, save_option, save_snaps
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
@@ -190,7 +190,7 @@ def command(
     if learn or (force and not save):
         return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
     if listed:
-        answer(view.listing(check_rows(only, layer, skip), width()))
+        print_out(view.listing(check_rows(only, layer, skip), width()))
         return int(Exit.OK)
     checks: tuple[Check, ...] = ()
     expected: Expect | None = None
@@ -233,11 +233,11 @@ def _answer_node(
     """Print this node's part of a comparison."""
     earlier = rates.read_first(checks, watch_s, limit_s)
     node = within(
-        lambda source: cluster.here(source, checks, earlier=earlier, expect=expected),
+        lambda source: cluster.findings_here(source, checks, earlier=earlier, expect=expected),
         Live(),
         limit_s=limit_s,
     )
-    answer(msgspec.json.encode(node).decode() + "\n")
+    print_out(msgspec.json.encode(node).decode() + "\n")
     return int(Exit.OK)
 
 

@@ -9,9 +9,9 @@ from busbw.cli.ab_runs import Side, Sweep, Turns
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import LAST, db_option
 from busbw.cli.options.judging import judging_options
-from busbw.cli.options.parameters import given, not_empty, shell_words
+from busbw.cli.options.parameters import is_given, not_empty, shell_words
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
 from busbw.core.errors import BusbwError, Exit, UsageError
@@ -101,7 +101,7 @@ def command(
     else:
         first, second = _load_both(words, collective, tables)
     compared = compare(first, second, Limits(tolerance, confidence), _stored(first, second, db))
-    answer(FORMATS[format_name](compared))
+    print_out(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
     return int(Exit.OK if compared.is_judged() and not failed else Exit.UNKNOWN)
@@ -112,15 +112,15 @@ def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
     or there is no history.
     """
     (_, a), (_, b) = first[0], second[0]
-    if machine(a) != machine(b) or not (given("db") or db.exists()):
+    if machine(a) != machine(b) or not (is_given("db") or db.exists()):
         return {}
     try:
         with opened(db, create=False) as history:
             return baseline(history, a, LAST, without=[b])
     except BusbwError as error:
-        if given("db"):
+        if is_given("db"):
             raise
-        talk(f"note: the history was not read: {error.message}")
+        print_err(f"note: the history was not read: {error.message}")
         return {}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
 from busbw.core.program import single_file
@@ -60,7 +60,7 @@ def command(directory: Path) -> int:
         raise UsageError(
             f"{directory}: {error.strerror}", "name a directory that you can write to"
         ) from error
-    answer(
+    print_out(
         f"{len(names)} commands in {directory}; use them with: export"
         f' PATH="{directory.resolve()}:$PATH"\n'
         f"over several hosts: mpirun -x PATH --host h1:8,h2:8 {names[0]}_mpi ...\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.core.errors import Exit
 from busbw.core.extensions import added
 
@@ -39,7 +39,7 @@ def command(context: click.Context, shell: str) -> int:
     if shell_class is None:
         raise click.UsageError(f"click completes nothing in {shell}", context)
     completer = shell_class(context.find_root().command, {}, "busbw", VARIABLE)
-    answer(completer.source().strip() + "\n")
+    print_out(completer.source().strip() + "\n")
     return int(Exit.OK)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.options.parameters import File, Seconds, not_empty
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.host_ranges import fold
@@ -71,7 +71,7 @@ def command(
     words = [python or _default_python()]
     outcomes = deploy.deploy(names, local, target, words[0], limit_s)
     for outcome in outcomes:
-        answer(_lines(outcome, target))
+        print_out(_lines(outcome, target))
     done = [host for outcome in outcomes if not outcome.problem for host in outcome.hosts]
     if done:
         _say_next(done, [*(words if python else []), target])
@@ -92,7 +92,9 @@ def _file(file: Path | None, to: str) -> tuple[Path, str]:
     if file is None and not running:
         path = Path(to or Path.home() / BUILT_FILE).absolute()
         deploy.build_file(path)
-        talk(f"note: built {path} for Python {sys.version_info.major}.{sys.version_info.minor}")
+        print_err(
+            f"note: built {path} for Python {sys.version_info.major}.{sys.version_info.minor}"
+        )
         return path, str(path)
     path = (file or Path(running)).absolute()
     deploy.check_file(path)
@@ -132,6 +134,8 @@ def _say_next(hosts: Sequence[str], words: Sequence[str]) -> None:
     """What to run now; a note if this host has no busbw at that path."""
     target = words[-1]
     if not Path(target).exists() and not any(map(remote.is_local, hosts)):
-        talk(f"note: this host has no {target}; add localhost to --hosts to start it from here")
+        print_err(
+            f"note: this host has no {target}; add localhost to --hosts to start it from here"
+        )
     line = shlex.join([*words, "check", "--hosts", hosts_text(list(map(Host, hosts)))])
-    answer(f"\n{'run':<{LABEL_WIDTH}}{line}\n")
+    print_out(f"\n{'run':<{LABEL_WIDTH}}{line}\n")

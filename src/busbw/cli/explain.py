@@ -17,7 +17,7 @@ from busbw.cli.options.system import (
     system_options,
 )
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement
@@ -109,9 +109,9 @@ def command(
     if row.uneven and result.traffic is None:
         explanation.notes.append(ASSUMED_MATRIX)
     if format_name == "json":
-        answer(explanation_text.json(explanation))
+        print_out(explanation_text.json(explanation))
     else:
-        answer(explanation_text.text(explanation, width()))
+        print_out(explanation_text.text(explanation, width()))
     bad = not explanation.fits or explanation.verdict == "slower"
     return int(Exit.BAD if bad else Exit.OK)
 

@@ -12,7 +12,7 @@ import click
 
 from busbw.check.shell_words import word
 from busbw.cli import stored_runs
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
@@ -73,7 +73,7 @@ def warn_of_doubts(result: Result, file: str) -> None:
     for finding in result.findings:
         if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
             text = "; ".join(filter(None, (finding.message, finding.fix)))
-            talk(f"warning: {file}: {text}")
+            print_err(f"warning: {file}: {text}")
 
 
 def read_bytes(file: str) -> bytes:
@@ -164,11 +164,11 @@ def _snapshot(data: bytes, file: str) -> Document:
 def _checked(source: Source, file: str) -> Document:
     """A machine of a file as its checks and facts."""
     from busbw.check import text as check_text
-    from busbw.check.cluster import here
+    from busbw.check.cluster import findings_here
     from busbw.check.registry import CHECKS  # takes 0.1 s
     from busbw.check.types import overall
 
-    node = here(source, CHECKS, file)
+    node = findings_here(source, CHECKS, file)
     report = node.report
     report.verdict = overall(report.findings)
     return Document(

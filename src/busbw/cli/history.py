@@ -8,9 +8,9 @@ import click
 from busbw.cli import history_runs
 from busbw.cli.file_kinds import read_bytes, read_sweep, result_in
 from busbw.cli.options.history import HELP, LAST, db_option, filters, naming_run
-from busbw.cli.options.parameters import Share, given, not_empty
+from busbw.cli.options.parameters import Share, is_given, not_empty
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
@@ -49,15 +49,15 @@ def command(context: click.Context, machine: str, collective: str, db: Path) -> 
     with opened(db, create=False) as history:
         runs = history.runs(machine, name)
     if runs:
-        answer(view.listed(runs, width()))
+        print_out(view.listed(runs, width()))
     else:
-        talk("no such run")
+        print_err("no such run")
     return int(Exit.OK)
 
 
 def _refuse_options_before(subcommand: str) -> None:
     """UsageError for options of the list before another command, which would ignore them."""
-    for name in filter(given, ("machine", "collective", "db")):
+    for name in filter(is_given, ("machine", "collective", "db")):
         raise UsageError(
             f"--{name} before {subcommand}: it is for the list of runs",
             f"busbw history {subcommand} --help",
@@ -86,7 +86,7 @@ def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
     with opened(db, create=True) as history:
         added = history.add(results, [exported.when(text) for _, text in texts], what)
     for (name, _), (id, new) in zip(texts, added, strict=True):
-        answer(f"{name}: run {id}{'' if new else ', which was there already'}\n")
+        print_out(f"{name}: run {id}{'' if new else ', which was there already'}\n")
     return int(Exit.OK)
 
 
@@ -113,7 +113,7 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
                 break
     if not times:
         raise UsageError(f"{db}: no such run has {format_size(size_bytes)}", "busbw history")
-    answer(view.plot(times, width()))
+    print_out(view.plot(times, width()))
     return int(Exit.OK)
 
 
@@ -165,15 +165,15 @@ def check_(
             before = result_json.read(history.text(newest).encode()) if newest else None
     outcome = check(result, earlier, confidence, tolerance)
     if result.wrong():
-        talk(f"note: {file} had wrong data")
+        print_err(f"note: {file} had wrong data")
     elif not result.complete:
-        talk(f"note: {file} is of a sweep that did not end")
+        print_err(f"note: {file} is of a sweep that did not end")
     differences = changes(before, result) if before else []
     if differences:
-        talk(f"note: unlike run {newest}: {', '.join(differences)}")
-    answer(view.checked(outcome, width()))
+        print_err(f"note: unlike run {newest}: {', '.join(differences)}")
+    print_out(view.checked(outcome, width()))
     if outcome.standing is Standing.UNKNOWN:
-        talk(f"\nhint: {_hint(outcome, last)}")
+        print_err(f"\nhint: {_hint(outcome, last)}")
     return int(STANDINGS[outcome.standing])
 
 

@@ -7,7 +7,7 @@ import click
 
 from busbw.cli.options.history import HELP, db_option, filters, naming_run
 from busbw.cli.options.parameters import File
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import counted
@@ -32,7 +32,7 @@ def rm(ids: tuple[int, ...], yes: bool, db: Path) -> int:
         if not yes:
             _ask(ids)
         history.remove(ids)
-    talk(f"removed {counted(len(set(ids)), 'run')}")
+    print_err(f"removed {counted(len(set(ids)), 'run')}")
     return int(Exit.OK)
 
 
@@ -42,7 +42,7 @@ def _ask(ids: tuple[int, ...]) -> None:
         raise UsageError("rm asks before it removes runs, and stdin is not a terminal", "add --yes")
     runs = ", ".join(f"run {id}" for id in dict.fromkeys(ids))
     if not click.confirm(f"remove {runs}?", err=True):
-        talk("nothing was removed")
+        print_err("nothing was removed")
         raise click.Abort
 
 
@@ -81,10 +81,10 @@ def export(
             runs = {run.id: run.start for run in reversed(history.runs(machine, name))}
         lines = ((id, _line(history, id, start)) for id, start in runs.items())
         if not runs:
-            talk("no such run")
+            print_err("no such run")
         elif directory is None:
             for _, line in lines:
-                answer(line)
+                print_out(line)
         else:
             _write(dict(lines), directory, force=force)
     return int(Exit.OK)
@@ -109,7 +109,7 @@ def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
         check_writable(file, overwrite=force, what=str(file))
     for file, line in files.items():
         save(exported.indented(line), file, "make room, or name another directory with -d")
-    answer("".join(f"{file}\n" for file in files))
+    print_out("".join(f"{file}\n" for file in files))
 
 
 COMMANDS = (rm, export)

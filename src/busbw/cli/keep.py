@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.errors import BusbwError
 from busbw.core.result import Outcome
 from busbw.measure.record import Record
@@ -25,7 +25,7 @@ def finishing(record: Record, finish: Callable[[Outcome], None]) -> Iterator[Non
             try:
                 finish(record.result)
             except BusbwError as other:
-                talk(f"note: {other.message}")
+                print_err(f"note: {other.message}")
         raise
     if record.result is not None and record.result.complete:
         finish(record.result)
@@ -41,7 +41,7 @@ def keep(result: Outcome | None, *, asked: bool) -> None:
         _store(result)
     except Exception as error:  # noqa: BLE001 - the run has been measured, whatever fails here
         why = error.message if isinstance(error, BusbwError) else f"{type(error).__name__}: {error}"
-        talk(f"note: the run is not in the history: {why} (--no-history leaves it out)")
+        print_err(f"note: the run is not in the history: {why} (--no-history leaves it out)")
 
 
 def _store(result: Outcome) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from busbw.cli.options.parameters import Rate, Share, not_empty
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.sizes import parse_delay
 from busbw.lab import building, host_exec
@@ -92,8 +92,8 @@ def up(
     spec = LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)
     with building.announced(spec) as lab:
         for note in lab.notes:
-            talk(f"note: {note}")
-        answer(view.usage(lab))
+            print_err(f"note: {note}")
+        print_out(view.usage(lab))
     return int(Exit.OK)
 
 
@@ -124,7 +124,9 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     building.check_hosts(lab, lab.hosts if on_all else [lab.host(words[0])])
     try:
         if on_all:
-            return host_exec.run(lab, line, os.environ, lambda text: answer(f"{text}\n"), talk)
+            return host_exec.run(
+                lab, line, os.environ, lambda text: print_out(f"{text}\n"), print_err
+            )
         _become(lab, lab.host(words[0]), line)
     except OSError as error:
         raise NoMeasurement(
@@ -149,9 +151,9 @@ def status(name: str, format_name: str) -> int:
     if name and not labs:
         building.find(name)
     if format_name == "json":
-        answer(msgspec.json.encode(labs).decode() + "\n")
+        print_out(msgspec.json.encode(labs).decode() + "\n")
     else:
-        answer(view.status(labs))
+        print_out(view.status(labs))
     return int(Exit.OK if all(lab.fine for lab in labs) else Exit.BAD)
 
 

@@ -15,7 +15,7 @@ from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Rate, Seconds, argv, not_empty
 from busbw.cli.options.shared import result_file, result_options
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, NoMeasurement, UsageError
@@ -248,9 +248,9 @@ class Output:
         if self.html is not None:
             save(link_html.page(report), self.html, shared=True)
         if self.as_json:
-            answer(json_codec.encode(report).decode() + "\n")
+            print_out(json_codec.encode(report).decode() + "\n")
         else:
-            answer(view.render(report, width()))
+            print_out(view.render(report, width()))
         if report.bad():
             return int(Exit.BAD)
         missing = any(finding.id == findings.HOST for finding in report.findings)
@@ -260,7 +260,7 @@ class Output:
 
 def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: Output) -> int:
     interrupted = False
-    with Tournament(hosts, spec, output.keep, talk) as tournament:
+    with Tournament(hosts, spec, output.keep, print_err) as tournament:
         tournament.report.argv = argv()
         try:
             tournament.run(launch_limit_s)
@@ -278,9 +278,9 @@ def _search(search: Search, output: Output) -> int:
         interrupted = True
     report = search.report
     if output.as_json:
-        answer(json_codec.encode(report).decode() + "\n")
+        print_out(json_codec.encode(report).decode() + "\n")
     else:
-        answer(view.render_suspects(report, width()))
+        print_out(view.render_suspects(report, width()))
     return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from busbw.cli.options.parameters import argv
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.host_ranges import listed
@@ -117,6 +117,6 @@ class Search:
         names = [host.name for host in chosen]
         self.report.runs.append(Run(names, rate, error))
         outcome = error if rate is None else bits_text(rate)
-        talk(f"run {len(self.report.runs)}: {listed(names)}: {outcome}")
+        print_err(f"run {len(self.report.runs)}: {listed(names)}: {outcome}")
         self._save(self.report)
         return rate

@@ -15,7 +15,7 @@ import click
 
 from busbw.cli.commands import PURPOSES, command_row, commands, with_examples
 from busbw.cli.config.option import config_option
-from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, talk
+from busbw.cli.streams import ReaderGone, bug, guarded_stdout, print_err, stop_writing
 from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.extensions import ACCEL, COMMANDS_OF_ACCEL, INSTALL_ACCEL
 from busbw.core.garbage import collect_seldom
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             log.from_environment()
         except UsageError as error:
-            talk(error.render())
+            print_err(error.render())
             return int(error.exit)
     if _PERF.match(Path(program).name):
         from busbw.cli.perf import perf
@@ -123,7 +123,7 @@ def guarded(args: Sequence[str]) -> int:
     except click.ClickException as error:
         return _usage(error, args)
     except BusbwError as error:
-        talk(error.render())
+        print_err(error.render())
         return int(error.exit)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
@@ -137,7 +137,7 @@ def guarded(args: Sequence[str]) -> int:
 def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     message = error.format_message()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        talk(message)
+        print_err(message)
         return int(Exit.USAGE)
     context = getattr(error, "ctx", None)
     if context:
@@ -147,8 +147,18 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     hint = f"{command} --help"
     if command == "busbw" and isinstance(error, click.NoSuchOption):
         hint += f"; {_COMPAT_HINT}"
-    talk(f"error: {message}\n\nhint: {hint}")
+    print_err(f"error: {message}\n\nhint: {hint}")
     return int(Exit.USAGE)
+
+
+def _forget_unhandled_interrupt() -> None:
+    """Have Python end with the given exit code, and not by SIGINT.
+
+    Python notes a KeyboardInterrupt that leaves code run by exec, as importing a dataclass does,
+    and then ends by the signal, though it was caught. Only code that exec runs to its end clears
+    the note.
+    """
+    exec("pass")
 
 
 def entry() -> None:
@@ -158,7 +168,5 @@ def entry() -> None:
     if code == Exit.INTERRUPTED:
         # One more Ctrl-C while the interpreter ends would end it by that signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Without it Python ends by that signal if the first one came in generated code, as
-        # importing a dataclass runs.
-        exec("")
+        _forget_unhandled_interrupt()
     sys.exit(code)

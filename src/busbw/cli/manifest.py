@@ -11,7 +11,7 @@ from busbw.cli.manifests import monitoring
 from busbw.cli.manifests.words import every_option, parse, parse_check, program_option
 from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest import kubernetes, mpijob
 from busbw.launch.manifest import plan as manifest_plan
@@ -82,7 +82,7 @@ def mpijob_command(
     """Print an MPIJob of the Kubeflow MPI Operator (kubeflow.org/v2beta1): `busbw manifest
     mpijob ... | kubectl apply -f -`.
     """
-    answer(mpijob.text(plan(**job), mpijob.Pods(image, namespace, rdma, ssh_dir, ssh_port)))
+    print_out(mpijob.text(plan(**job), mpijob.Pods(image, namespace, rdma, ssh_dir, ssh_port)))
     return 0
 
 
@@ -102,7 +102,7 @@ def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
     """Print an sbatch script that takes whole nodes: `busbw manifest slurm ... > job.sh &&
     sbatch job.sh`.
     """
-    answer(manifest_plan.text(plan(**job), manifest_plan.Site(partition, account, time)))
+    print_out(manifest_plan.text(plan(**job), manifest_plan.Site(partition, account, time)))
     return 0
 
 
@@ -145,7 +145,7 @@ def prolog_command(**steps: Any) -> int:
     """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x
     /etc/slurm/busbw-prolog.sh`.
     """
-    answer(prolog(_steps(**steps)))
+    print_out(prolog(_steps(**steps)))
     return 0
 
 
@@ -170,7 +170,7 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
 
     `kubectl patch --local -f job.yaml --patch-file preflight.json -o yaml | kubectl create -f -`
     """
-    answer(preflight(image, kubernetes.resources(gpus_per_host, rdma), _steps(**steps)))
+    print_out(preflight(image, kubernetes.resources(gpus_per_host, rdma), _steps(**steps)))
     return 0
 
 
@@ -222,7 +222,7 @@ def daemonset_command(check: str, **node: Any) -> int:
     Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw
     check` finds no fault.
     """
-    answer(kubernetes.text(kubernetes.Node(check=tuple(parse_check(check)), **node)))
+    print_out(kubernetes.text(kubernetes.Node(check=tuple(parse_check(check)), **node)))
     return 0
 
 

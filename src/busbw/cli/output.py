@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from busbw.cli.status import StatusLine
-from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
+from busbw.cli.streams import ReaderGone, print_err, print_out, stop_writing
 from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
@@ -24,16 +24,16 @@ from busbw.report.registry import View
 BRIEF = "brief"
 
 
-def exit_code(result: Outcome | None, format_name: str = "") -> int:
-    """0 for a good result, 1 for wrong data and for a log of a run that failed; 3 for a sweep as a
+def exit_code(result: Outcome | None, format_name: str = "") -> Exit:
+    """OK for a good result, 1 for wrong data and for a log of a run that failed; 3 for a sweep as a
     brief line if no cell is precise enough for its figure. A process without rows is not rank 0 of
     its job, which is judged.
     """
     if result and (result.wrong() or _failed(result)):
-        return int(Exit.BAD)
+        return Exit.BAD
     if format_name == BRIEF and isinstance(result, Result) and result.rows and not headline(result):
-        return int(Exit.UNKNOWN)
-    return int(Exit.OK)
+        return Exit.UNKNOWN
+    return Exit.OK
 
 
 def _failed(result: Outcome) -> bool:
@@ -51,7 +51,7 @@ def print_command(job: Job, where: Placement) -> int:
     from busbw.measure.launch_plan import launcher_command
 
     prepared = launcher_command(job, where)
-    answer(shlex.join(prepared.argv) + "\n")
+    print_out(shlex.join(prepared.argv) + "\n")
     return int(Exit.OK)
 
 
@@ -83,7 +83,7 @@ class Output(Sink):
         if self.record.problem and not self._warned:
             self._warned = True
             problem = self.record.problem.message
-            talk(f"warning: {problem}; measuring continues, and the file will be tried again")
+            print_err(f"warning: {problem}; measuring continues, and the file will be tried again")
         try:
             if isinstance(event, Note):
                 self.print_note(event)
@@ -93,7 +93,7 @@ class Output(Sink):
             if self.record.file is None:
                 raise
             stop_writing()
-            talk(
+            print_err(
                 f"note: stdout was closed; measuring continues for {self.record.file} (Ctrl-C"
                 " ends it)"
             )
@@ -103,10 +103,10 @@ class Output(Sink):
 
     def print_note(self, note: Note) -> None:
         """Print a note; a line that several ranks sent is printed once."""
-        talk("\n".join(dict.fromkeys(note.text.splitlines())))
+        print_err("\n".join(dict.fromkeys(note.text.splitlines())))
 
     def note(self, text: str) -> None:
-        talk(text)
+        print_err(text)
 
     error = note
 
@@ -182,12 +182,12 @@ class SweepOutput(Output):
     def print_note(self, note: Note) -> None:
         """Print a note; in the nccl-tests view, what nccl-tests writes to stdout goes there."""
         if note.answer and self.view.name == "nccl-tests":
-            answer(note.text + "\n")
+            print_out(note.text + "\n")
         else:
             super().print_note(note)
 
     def _print(self, part: str, *arguments: Any) -> None:
-        answer(getattr(self.view, part)(*arguments))
+        print_out(getattr(self.view, part)(*arguments))
 
 
 class JsonOutput(Output):
@@ -197,4 +197,4 @@ class JsonOutput(Output):
         if isinstance(event, Ended):
             from busbw.report import results
 
-            answer(results.render(result))
+            print_out(results.render(result))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Pattern
@@ -46,8 +46,8 @@ def pattern_text(record: Pattern, format_name: str, shown: Shown, source: str) -
         )
     hidden = csv.left_out(record) if format_name == PATTERN_CSV else 0
     if hidden:
-        talk(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
+        print_err(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
     if format_name != "table":
         for note in [*record.header.notes, *coverage(record)]:
-            talk(f"note: {note}")
+            print_err(f"note: {note}")
     return FORMATS[format_name](record, shown)

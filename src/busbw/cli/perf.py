@@ -22,7 +22,7 @@ import msgspec
 from busbw.cli.compat_errors import reword, text_of
 from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import SweepOutput, exit_code
-from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
+from busbw.cli.streams import ReaderGone, bug, print_err, print_out, stop_writing
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, Exit, NcclTestsExit, UsageError
@@ -56,7 +56,7 @@ def perf(program: str, args: Sequence[str]) -> int:
     try:
         return _perf(program, args)
     except BadArguments as error:
-        talk(error.message)
+        print_err(error.message)
         return int(NcclTestsExit.BAD_ARGUMENTS)
     except BusbwError as error:
         return _failed(error)
@@ -77,15 +77,15 @@ def _perf(program: str, args: Sequence[str]) -> int:
     parsed = parse(args)
     if parsed.help:
         if parsed.message:
-            talk(f"{program}: {parsed.message}")
-            answer("invalid option '?'\n")
-        answer(usage(program))
+            print_err(f"{program}: {parsed.message}")
+            print_out("invalid option '?'\n")
+        print_out(usage(program))
         return int(NcclTestsExit.OK)
     spec, notes = replace_invalid_values(
         msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec)
     )
     _refuse(spec)
-    answer("".join(note + "\n" for note in notes))
+    print_out("".join(note + "\n" for note in notes))
     spec, file = output_file(spec)
     record = Record(file, lambda result: nccl_tests_json.render(result).encode())
     engine = os.environ.get("BUSBW_ENGINE", AUTO)
@@ -198,7 +198,7 @@ def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
         except OSError:
             break
         return msgspec.structs.replace(spec, output_file=str(file)), file
-    answer(f"# skipping json output; {spec.output_file} not accessible\n")
+    print_out(f"# skipping json output; {spec.output_file} not accessible\n")
     return msgspec.structs.replace(spec, output_file=""), None
 
 
@@ -236,6 +236,6 @@ def _failed(error: BusbwError) -> int:
     kind = kinds.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
         host = platform.node().split(".")[0]
-        answer(f"{host}: Test {kind} '{reword(error.message, error.options)}'\n")
-    talk(text_of(error))
+        print_out(f"{host}: Test {kind} '{reword(error.message, error.options)}'\n")
+    print_err(text_of(error))
     return code

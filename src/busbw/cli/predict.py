@@ -10,7 +10,7 @@ import click
 from busbw.cli.config.reference import known_curves
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.scaling import scale_option
 from busbw.cli.options.shared import format_option
 from busbw.cli.options.system import (
@@ -26,7 +26,7 @@ from busbw.cli.options.system import (
     system_options,
     this_system,
 )
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import collective as collective_row
@@ -222,13 +222,13 @@ def command(
             pattern, setting, pattern_file, source, evidence, job, ratios, training
         )
         if format_name == "json":
-            answer(explanation_text.json(expected))
+            print_out(explanation_text.json(expected))
         else:
-            answer(prediction_text.pattern_text(expected, width()))
+            print_out(prediction_text.pattern_text(expected, width()))
         unknown = any(row.reason != SENT for row in expected.without)
         return int(Exit.BAD if unknown else Exit.OK)
     for option in ("scale", "together"):
-        if given(option):
+        if is_given(option):
             raise UsageError(
                 f"--{option}: it is of a pattern", f"add --pattern FILE, or leave out --{option}"
             )
@@ -241,9 +241,9 @@ def command(
         setting = replace(setting, traffic=alltoallv_traffic.of_nccl_tests(per_host))
     prediction = predict(setting, row, nodes, per_host, bytes_of, source, evidence, rails_lost)
     if format_name == "json":
-        answer(explanation_text.json(prediction))
+        print_out(explanation_text.json(prediction))
     else:
-        answer(prediction_text.text(prediction, width()))
+        print_out(prediction_text.text(prediction, width()))
     return int(Exit.OK)
 
 
@@ -322,7 +322,7 @@ def _curve(file: str, system: System) -> Curve | None:
 def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
     """UsageError for options of one collective: a pattern states its own collectives and sizes."""
     for parameter, name in _OF_COLLECTIVE.items():
-        if given(parameter):
+        if is_given(parameter):
             raise UsageError(
                 f"{name}: collectives and sizes are those of {file}",
                 f"leave out {name}, or --pattern",
@@ -343,4 +343,4 @@ def _job(nodes: tuple[int, ...], gpus: int | None, scale: str) -> Job:
             f"--nodes {','.join(map(str, nodes))}: a pattern is predicted for one number of hosts",
             f"--nodes {nodes[-1]}",
         )
-    return Job(nodes[0] if given("nodes") else 0, gpus or 0, scale)
+    return Job(nodes[0] if is_given("nodes") else 0, gpus or 0, scale)

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import UsageError
 from busbw.core.networks import (
     BY_NAME,
@@ -39,10 +39,12 @@ def print_env(net: str, ifname: str, format_name: str) -> int:
     if BY_NAME[net].plugin:
         variables |= _of_plugin(variables)
     if format_name == "json":
-        answer(json.dumps(variables, indent=1) + "\n")
+        print_out(json.dumps(variables, indent=1) + "\n")
         return 0
     prefix = "export " if format_name == "sh" else ""
-    answer("".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items()))
+    print_out(
+        "".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items())
+    )
     return 0
 
 
@@ -55,7 +57,7 @@ def _of_plugin(variables: dict[str, str]) -> dict[str, str]:
     version = net_plugin.version(path)
     if version != __version__:
         versions = f"busbw-native {version or 'of unknown version'}, this is busbw {__version__}"
-        talk(f"note: {path} is from {versions}: install the same version of both")
+        print_err(f"note: {path} is from {versions}: install the same version of both")
     count = (
         0
         if is_network_chosen(os.environ)
@@ -65,5 +67,5 @@ def _of_plugin(variables: dict[str, str]) -> dict[str, str]:
     same = blocks(count, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
     if same:
         settings = " and ".join(f"{name}={value}" for name, value in same.items())
-        talk(f"note: {settings} must be the same on all hosts")
+        print_err(f"note: {settings} must be the same on all hosts")
     return same

@@ -8,12 +8,12 @@ from busbw.cli import reference_table
 from busbw.cli.config.reference import known_curves
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.history import HELP
-from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option, reference_option
 from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import NAME, TakesRuns
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
@@ -64,17 +64,17 @@ def command(
     known = known_curves(reference_file)
     curves = _chosen(known, system, nodes, collective)
     if format_name == "json":
-        answer(explanation_text.json(part_of(known, curves)))
+        print_out(explanation_text.json(part_of(known, curves)))
     elif curves:
-        answer(list_text(known, curves, width()))
+        print_out(list_text(known, curves, width()))
     else:
-        talk("no such curve")
+        print_err("no such curve")
     return int(Exit.OK)
 
 
 def _refuse_options_before(subcommand: str) -> None:
     """UsageError for options of the list before another command, which would ignore them."""
-    for name in filter(given, OF_LIST):
+    for name in filter(is_given, OF_LIST):
         option = {"reference_file": "reference", "format_name": "format"}.get(name, name)
         raise UsageError(
             f"--{option} before {subcommand}: it is for the list of runs",
@@ -152,9 +152,9 @@ def show(
         _refuse_options_of_results(name)
         curves = [curve for curve in (*known.own, *known.published) if curve.run == name]
         if format_name == "json":
-            answer(explanation_text.json(part_of(known, curves)))
+            print_out(explanation_text.json(part_of(known, curves)))
         else:
-            answer(run_text(known, name, width()))
+            print_out(run_text(known, name, width()))
         return int(Exit.OK)
     if name != "-" and not NAME.fullmatch(name) and not Path(name).exists():
         raise UsageError(f"{name}: no run of this name, and no such file", "busbw reference")
@@ -163,14 +163,14 @@ def show(
     hardware, _, placement = system_of(result, name, described, nodes)
     comparison = compared_with(result, ran_of(result, hardware, placement), known, name)
     if format_name == "json":
-        answer(explanation_text.json(comparison))
+        print_out(explanation_text.json(comparison))
     else:
-        answer(comparison_text(comparison, width(), plot=plot))
+        print_out(comparison_text(comparison, width(), plot=plot))
     return int(Exit.OK)
 
 
 def _refuse_options_of_results(run: str) -> None:
-    for name in filter(given, OF_RESULT):
+    for name in filter(is_given, OF_RESULT):
         raise UsageError(f"--{name}: {run} is a run, not a result", f"leave out --{name}")
 
 

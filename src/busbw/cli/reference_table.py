@@ -12,7 +12,7 @@ from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import reference_option
 from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, UsageError, unknown
 from busbw.core.result import Result
 from busbw.core.settings import OFF
@@ -68,7 +68,7 @@ def add(
     added: list[tuple[str, str]] = []
     change(place, lambda before: _with_results(before, results, added))
     for file, run in added:
-        answer(f"{file}: run {run}\n")
+        print_out(f"{file}: run {run}\n")
     return int(Exit.OK)
 
 
@@ -110,7 +110,7 @@ def remove(runs: tuple[str, ...], reference_file: Path | None) -> int:
         return after
 
     change(place, without)
-    talk(f"removed {counted(len(set(runs)), 'run')}")
+    print_err(f"removed {counted(len(set(runs)), 'run')}")
     return int(Exit.OK)
 
 

@@ -11,7 +11,7 @@ from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.options.scaling import scale_option
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.result import Outcome
@@ -35,7 +35,7 @@ class ReplayOutput(Output):
 
     def show(self, event: Event, result: Outcome) -> None:
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
-            answer(replay_text.render_all(result, width(), self.rows, ran=self.ran))
+            print_out(replay_text.render_all(result, width(), self.rows, ran=self.ran))
 
 
 class CsvOutput(Output):
@@ -43,7 +43,7 @@ class CsvOutput(Output):
 
     def show(self, event: Event, result: Outcome) -> None:
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
-            answer(replay_text.torch_csv(result))
+            print_out(replay_text.torch_csv(result))
 
 
 OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
@@ -158,5 +158,5 @@ def command(
         return exit_code(result)
     if not isinstance(output, ReplayOutput):
         for line in replay_text.warnings(result):
-            talk(line)
+            print_err(line)
     return int(Exit.BAD) if result.replay.skipped else exit_code(result)

@@ -11,7 +11,7 @@ from busbw.cli.file_kinds import table_option
 from busbw.cli.options.parameters import File, not_empty
 from busbw.cli.report_files import expand, gather
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.core.cells import headline
 from busbw.core.comparison import Comparison
 from busbw.core.errors import Exit, UsageError
@@ -86,12 +86,12 @@ def command(
     else:
         html = page_of_others(others)
     if target is None:
-        answer(html)
+        print_out(html)
     else:
         save(html, target, "make room, or write to another place with -o", shared=True)
-        answer(f"{target}\n")
+        print_out(f"{target}\n")
         if key is not None:
-            answer(_sign(target, key))
+            print_out(_sign(target, key))
     if others.skipped or any(result.wrong() for _, result in sweeps):
         return int(Exit.BAD)
     if sweeps and all(headline(result) is None for _, result in sweeps):

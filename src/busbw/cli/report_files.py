@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from busbw.cli.file_kinds import files_in, load, warn_of_doubts
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.result import Outcome, Result
 from busbw.report.file_kinds import Document
@@ -53,7 +53,7 @@ def gather(
         except UsageError as error:
             if not folder:
                 raise
-            talk(f"warning: skipped {error.message}")
+            print_err(f"warning: skipped {error.message}")
             skipped.append((file, error.message.removeprefix(f"{file}: ")))
             continue
         if isinstance(content, Result):
@@ -78,7 +78,7 @@ def _in_order(sweeps: Sequence[_Sweep]) -> Iterator[_Sweep]:
         if folder and len(of_folder) > 1:
             for sweep in of_folder:
                 if sweep.start_s == math.inf:
-                    talk(
+                    print_err(
                         f"note: {sweep.file} does not say when it was measured, so it follows those"
                         " that do"
                     )

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from busbw.cli.keep import finishing
 from busbw.cli.min_busbw import Minimum
-from busbw.cli.options.parameters import argv, given
+from busbw.cli.options.parameters import argv, is_given
 from busbw.cli.options.sampling import take_sampling
 from busbw.cli.options.shared import refuse_ran, result_file, take_where
 from busbw.cli.options.sweep import SOAK_ROUNDS, SWEEP_OPTIONS, TIMED
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.run_page import keep_and_write_page, page_target
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
-from busbw.core.errors import UsageError
+from busbw.core.errors import UsageError, worst
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
@@ -57,7 +57,7 @@ def run_sweep(
     fields |= take_where(fields)
     sampling = take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
-    if given("step_bytes") and not given("step_factor"):
+    if is_given("step_bytes") and not is_given("step_factor"):
         sweep["step_factor"] = 1
     sweep["counts"] = fields.pop("counts")
     timed = sweep["check"] == TIMED
@@ -73,7 +73,7 @@ def run_sweep(
     )
     _refuse_contradictions(spec, fields)
     to_stdout = json_name == "-"
-    if to_stdout and given("format_name") and format_name != "json":
+    if to_stdout and is_given("format_name") and format_name != "json":
         raise UsageError(
             f"--json - and --format {format_name} both want stdout",
             "leave out one, or give --json a file, like --json result.json",
@@ -87,7 +87,7 @@ def run_sweep(
         "net": fields["net"] or "",
         "program": "busbw run",
         "argv": argv(),
-        "full_rows": not given("min_bytes"),
+        "full_rows": not is_given("min_bytes"),
     }
     if dry_run:
         return print_command(*prepare(spec, **fields))
@@ -101,8 +101,8 @@ def run_sweep(
         result = run(spec, sink=sink, **fields)
     code, reason = minimum.judge(result)
     if reason:
-        talk(f"error: {reason}")
-    return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)
+        print_err(f"error: {reason}")
+    return int(worst([exit_code(result, format_name), code]))
 
 
 def _known_curves(file: Path | None) -> "Reference":
@@ -118,14 +118,14 @@ def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
     soak_s = fields.pop("soak_s")
     if soak_s is None:
         return 0.0
-    for name in filter(given, ("run_cycles", "repeats")):
+    for name in filter(is_given, ("run_cycles", "repeats")):
         raise UsageError(
             f"--soak with --{name.replace('_', '-')}: both say how often to run the sweep",
             "leave out one of them",
         )
     if not sweep["check"]:
         raise UsageError("--soak with --check 0: nothing would be verified", "leave out --check")
-    if not given("check"):
+    if not is_given("check"):
         sweep["check"] = SOAK_ROUNDS
     return float(soak_s)
 
@@ -144,7 +144,7 @@ def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
             "leave out one of them",
         )
     if fields["ideal"]:
-        bounds.given(fields["ideal"])
+        bounds.parse_ideal(fields["ideal"])
     if simulation and engine != "sim":
         raise UsageError(
             f"--sim {simulation}: --engine is {engine}, and only sim has parameters",

@@ -9,11 +9,11 @@ import msgspec
 
 from busbw.cli.file_kinds import load, table_option
 from busbw.cli.options import shared
-from busbw.cli.options.parameters import COUNT, File, given, not_empty
+from busbw.cli.options.parameters import COUNT, File, is_given, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, Shown, pattern_text
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import is_terminal, width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
@@ -130,7 +130,7 @@ def _refuse_options_of_patterns(name: str, format_name: str) -> None:
             "use --format table, or json",
         )
     for parameter in OF_PATTERNS:
-        if given(parameter):
+        if is_given(parameter):
             option = "--from" if parameter == "source" else f"--{parameter}"
             raise UsageError(
                 f"{option}: {name} is no pattern of an application", f"leave out {option}"
@@ -158,7 +158,7 @@ def _refuse_overwriting(output: Path | None, files: tuple[str, ...]) -> None:
 
 def _write(text: str | bytes, output: Path | None) -> None:
     if output is None:
-        answer(text)
+        print_out(text)
         return
     data = text.encode() if isinstance(text, str) else text
     try:

@@ -25,7 +25,7 @@ def before_output(listener: Callable[[], None]) -> None:
     _listeners[:] = [listener]
 
 
-def answer(text: str | bytes, *, controls: bool = False) -> None:
+def print_out(text: str | bytes, *, controls: bool = False) -> None:
     """Write part of the answer to stdout, and flush. Characters that a terminal would not show are
     written out, unless the caller has `controls` in the text on purpose.
 
@@ -53,7 +53,7 @@ def answer(text: str | bytes, *, controls: bool = False) -> None:
 
 @contextlib.contextmanager
 def _stdout_errors() -> Iterator[None]:
-    """Errors of writing to stdout become those of `answer`."""
+    """Errors of writing to stdout become those of `print_out`."""
     try:
         yield
     except BrokenPipeError as error:
@@ -66,7 +66,7 @@ def _stdout_errors() -> Iterator[None]:
 
 
 class _Stdout:
-    """A stream with the errors of `answer`."""
+    """A stream with the errors of `print_out`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -87,7 +87,7 @@ class _Stdout:
 
 
 def guarded_stdout() -> contextlib.AbstractContextManager[Any]:
-    """Everything written to stdout within it has the errors of `answer`: click prints the help
+    """Everything written to stdout within it has the errors of `print_out`: click prints the help
     and the version itself.
     """
     if sys.stdout is None:
@@ -100,7 +100,7 @@ def stop_writing(stream: int = 1) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
-def talk(text: str) -> None:
+def print_err(text: str) -> None:
     """Write a message for people to stderr. If that fails, measuring continues without messages."""
     if sys.stderr is not None:
         try:
@@ -116,10 +116,10 @@ def bug(error: Exception) -> int:
     """Report an unexpected error with its traceback; the exit code. Out of memory is no bug."""
     memory = out_of_memory(error)
     if memory:
-        talk(memory.render())
+        print_err(memory.render())
         return int(memory.exit)
-    talk("".join(traceback.format_exception(error)).rstrip())
-    talk(
+    print_err("".join(traceback.format_exception(error)).rstrip())
+    print_err(
         f"error: a bug in busbw: {type(error).__name__}: {error}\n\n"
         "hint: report it with the lines above"
     )

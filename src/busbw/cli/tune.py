@@ -13,15 +13,15 @@ import click
 from busbw.cli.compare import FORMATS
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import File, Seconds, argv, given, not_empty
+from busbw.cli.options.parameters import File, Seconds, argv, is_given, not_empty
 from busbw.cli.options.shared import net_option, options, start_options, take_where
 from busbw.cli.options.sweep import sweep_option
 from busbw.cli.output import Output
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.env import TUNER
-from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
+from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError, worst
 from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
@@ -166,14 +166,14 @@ def command(
     where = Placement(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
-    if given("step_bytes") and not given("step_factor"):
+    if is_given("step_bytes") and not is_given("step_factor"):
         sweep["step_factor"] = 1
     job = _job(_spec(name, checked, sweep), seconds, fields)
     jobs = Jobs(job, where, Output(Record(), save_unasked=False))
     if checked:
         return _check(checked, jobs, rounds, format_name)
     if variables:
-        tuning = VariablesTuner(jobs, rounds, talk).tune()
+        tuning = VariablesTuner(jobs, rounds, print_err).tune()
         return _print(tuning, tuning.variables, format_name)
     check_writable(file, what=f"--output {file}")
     before = table_file.read(file) if file.exists() and not force else None
@@ -187,12 +187,12 @@ def _tune_table(
     """Search, and write the table; rules for other collectives in the table `before` stay."""
     if before:
         tuned_system = table_file.system_of_table(before, str(file))
-        jobs.judge = lambda system: refuse_other(file, tuned_system, system, talk)
+        jobs.judge = lambda system: refuse_other(file, tuned_system, system, print_err)
     spec = jobs.job.sweep
     count = count_sizes(spec)
     candidates = len(pairs(spec.collective)) + SEARCHED_PAIRS * len(CHANNELS)
     for_each = " for each setting" if try_settings else ""
-    talk(
+    print_err(
         f"{counted(count, 'size')}, up to {candidates} candidates each: about"
         f" {count * jobs.job.seconds:.0f} s{for_each}, then {2 * rounds} runs"
     )
@@ -204,14 +204,14 @@ def _tune_table(
         rounds,
         Limits(),
         try_settings,
-        talk,
-        lambda size: talk(tune_text.size_line(size)),
+        print_err,
+        lambda size: print_err(tune_text.size_line(size)),
     )
     try:
         return tuner.tune()
     except (KeyboardInterrupt, BusbwError):
         if tuner.written:
-            talk(f"{file} has what was found so far; it was not checked with new ranks")
+            print_err(f"{file} has what was found so far; it was not checked with new ranks")
         raise
 
 
@@ -238,7 +238,7 @@ def _refuse_ignored(checked: Path | None, variables: bool) -> None:
     options = [
         max(parameter.opts, key=len)
         for parameter in click.get_current_context().command.params
-        if parameter.name in ignored and given(parameter.name)
+        if parameter.name in ignored and is_given(parameter.name)
     ]
     if options:
         raise UsageError(f"{', '.join(options)}: {why}", "leave it out")
@@ -284,26 +284,26 @@ def _exports(tuning: Tuning, jobs: Jobs) -> dict[str, str]:
     try:
         plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
     except NoMeasurement as error:
-        talk(f"note: {error.message}: put its path below")
+        print_err(f"note: {error.message}: put its path below")
         plugin = {TUNER.plugin: "/path/to/busbw_native/plugin/libplugin.so"}
     return {**plugin, TUNER.table: str(Path(tuning.file).absolute()), **of_net, **tuning.variables}
 
 
 def _print(tuning: Tuning, exports: dict[str, str], format_name: str) -> int:
     if format_name == "json":
-        answer(tune_text.json(tuning))
+        print_out(tune_text.json(tuning))
     else:
-        answer(tune_text.text(tuning, exports, width()))
+        print_out(tune_text.text(tuning, exports, width()))
     return int(Exit.OK)
 
 
 def _check(file: Path, jobs: Jobs, rounds: int, format_name: str) -> int:
     codes = []
-    for outcome in check_file(file, jobs, rounds, talk):
+    for outcome in check_file(file, jobs, rounds, print_err):
         comparison = outcome.comparison
-        answer(FORMATS[format_name](comparison))
+        print_out(FORMATS[format_name](comparison))
         if outcome.wrong or comparison.beyond():
             codes.append(Exit.BAD)
         else:
             codes.append(Exit.OK if comparison.has_verdict() else Exit.UNKNOWN)
-    return int(max(codes, default=Exit.OK, key=(Exit.OK, Exit.UNKNOWN, Exit.BAD).index))
+    return int(worst(codes))

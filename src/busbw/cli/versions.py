@@ -8,7 +8,7 @@ import click
 from busbw.cli.ab_runs import Side, Sweep, Turns, dry_run
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.nccl import wheels_option
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.errors import Exit, UsageError
@@ -73,10 +73,10 @@ def command(
     if refusal:
         return refusal
     count = len(releases) * len(collectives) * rounds
-    talk(f"{counted(count, 'run')}: {counted(rounds, 'round')} of each release and collective")
+    print_err(f"{counted(count, 'run')}: {counted(rounds, 'round')} of each release and collective")
     turns.run(rounds)
     matrix = matrix_of(turns, limits)
-    answer(FORMATS[format_name](matrix))
+    print_out(FORMATS[format_name](matrix))
     if matrix.is_worse():
         return int(Exit.BAD)
     return int(Exit.OK if matrix.is_judged() and not turns.failed else Exit.UNKNOWN)

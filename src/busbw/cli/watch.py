@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from busbw.check.shell_words import word
-from busbw.cli.options.parameters import COUNT, File, Seconds, given
-from busbw.cli.streams import answer, talk
+from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.link_samples import WatchInterval
@@ -135,8 +135,8 @@ def command(
         if where:
             exporter = Exporter(*where, lambda: prometheus.render(page.shown), CONTENT_TYPE, token)
             undo.callback(exporter.close)
-            talk(f"note: serving {exporter.url}")
-        show = _output(format_name) if not listen or given("format_name") else None
+            print_err(f"note: serving {exporter.url}")
+        show = _output(format_name) if not listen or is_given("format_name") else None
         watcher = Watcher(platform.node(), first)
         for missed in ticks(interval_s, stop, count, last):
             sample = reader.read()
@@ -217,10 +217,10 @@ def _output(format_name: str) -> Show:
     terminal below the table.
     """
     if format_name == JSON:
-        return lambda watched: answer(view.line(watched))
+        return lambda watched: print_out(view.line(watched))
     if format_name == TABLE and is_terminal():
-        answer("\x1b[2J", controls=True)
-        return lambda watched: answer(
+        print_out("\x1b[2J", controls=True)
+        return lambda watched: print_out(
             view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True
         )
     printed, first = set[str](), True
@@ -229,12 +229,12 @@ def _output(format_name: str) -> Show:
         nonlocal first
         for reason in watched.unread:
             if reason not in printed:
-                talk(f"note: {reason}")
+                print_err(f"note: {reason}")
         printed.update(watched.unread)
         if format_name == RDMA_MONITOR:
-            answer(view.text(watched, first=first))
+            print_out(view.text(watched, first=first))
         else:
-            answer(view.table(watched, width()) + "\n")
+            print_out(view.table(watched, width()) + "\n")
         first = False
 
     return show

@@ -16,7 +16,7 @@ There are three tables of exit codes: of `busbw`, of its line for a monitor, and
 commands, which are nccl-tests' own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from enum import IntEnum
 from errno import ENOMEM
@@ -50,6 +50,15 @@ class Exit(_Code):
     )
     BUG = 4, "a bug in busbw"
     INTERRUPTED = 130, "interrupted; completed measurements are saved"
+
+
+def worst(codes: Iterable[Exit]) -> Exit:
+    """The code of several answers: BAD if one is bad, else UNKNOWN if one could not be judged."""
+    found = set(codes)
+    for code in (Exit.BAD, Exit.UNKNOWN):
+        if code in found:
+            return code
+    return Exit.OK
 
 
 class NagiosExit(_Code):

@@ -125,7 +125,7 @@ class WatchInterval(
     tcp: dict[str, float] = {}
     cpu: float | None = None  # share of time in which the CPUs were busy
     free_memory_bytes: int | None = None
-    said: list[LinkFinding] = []
+    findings: list[LinkFinding] = msgspec.field(default_factory=list, name="said")
     unread: list[str] = []
 
 
@@ -143,7 +143,7 @@ class Exposition(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[Link, ...]
     # counters since the exporter's start, and levels as they are
     values: dict[tuple[str, str], dict[str, int]]
-    said: list[LinkFinding]
+    findings: list[LinkFinding]
     seen: dict[SeenPattern, float]  # when each finding was last made
     samples: int
     missed: int

@@ -74,7 +74,7 @@ class Table(msgspec.Struct, kw_only=True):
     rules: list[Rule] = []
     about: list[tuple[str, str]] = []
 
-    def said(self, key: str) -> list[str]:
+    def texts_of(self, key: str) -> list[str]:
         """The texts of `about` with this key."""
         return [text for name, text in self.about if name == key]
 

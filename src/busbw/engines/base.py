@@ -141,7 +141,7 @@ class Call:
         return max(self.layout.root, 0)
 
 
-def placement(call: Call, rank: int, buffer: str) -> tuple[str, slice]:
+def buffer_slice(call: Call, rank: int, buffer: str) -> tuple[str, slice]:
     """The memory that holds "send" or "recv" of a call on a rank, and the slice of its bytes.
 
     In place, as in nccl-tests, the memory is "recv".

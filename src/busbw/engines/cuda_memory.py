@@ -10,7 +10,7 @@ from typing import Any
 from busbw.core.dtypes import DType
 from busbw.core.redops import RedOp
 from busbw.engines import cuda_kernels
-from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong, placement
+from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong, buffer_slice
 from busbw.engines.cuda_kernels import KINDS, Found, RegionArgument
 from busbw.engines.cuda_runtime import Gpu, Stream
 from busbw.engines.host_memory import expected
@@ -27,7 +27,7 @@ def placed(rank: int, send: int, recv: int) -> Address:
     """
 
     def address(call: Call, buffer: str) -> int:
-        name, where = placement(call, rank, buffer)
+        name, where = buffer_slice(call, rank, buffer)
         return (send if name == "send" else recv) + int(where.start)
 
     return address

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from busbw.core.errors import NoMeasurement
 from busbw.core.result import Device, Library
 from busbw.engines import mpi_calls
-from busbw.engines.base import Call, Engine, Launch, placement
+from busbw.engines.base import Call, Engine, Launch, buffer_slice
 from busbw.engines.host_memory import HostMemory
 from busbw.host.cpu import usable_bytes
 
@@ -85,7 +85,7 @@ class MpiEngine(Engine):
         # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the
         # rank's own part.
         at_start = buffer == "recv" and call.collective.name == "reduce_scatter"
-        name, used_bytes = placement(call, 0 if at_start else self._rank, buffer)
+        name, used_bytes = buffer_slice(call, 0 if at_start else self._rank, buffer)
         return self._buffers[name][used_bytes]
 
     def bind(self, call: Call) -> Launch:

@@ -32,7 +32,7 @@ class Log:
     `read` gives it. `end` gives it for the last time, and lets NCCL log as it would without this.
     """
 
-    def __init__(self, read: Callable[[], str] = str, end: Callable[[], str] | None = None) -> None:
+    def __init__(self, read: Callable[[], str], end: Callable[[], str] | None = None) -> None:
         self._read, self._end = read, end or read
         self._last: str | None = None
 
@@ -53,6 +53,11 @@ class Log:
             self._last = self._end()
 
 
+def empty_log() -> Log:
+    """The log of a process whose NCCL writes none."""
+    return Log(lambda: "")
+
+
 @contextlib.contextmanager
 def listening(*, stay: bool = False) -> Iterator[Log]:
     """Captures NCCL's log from this context on.
@@ -67,7 +72,7 @@ def listening(*, stay: bool = False) -> Iterator[Log]:
     level = os.environ.get(LEVEL, "").upper()
     subsystems = os.environ.get(SUBSYSTEMS, "").upper() if level else NEEDED[SUBSYSTEMS]
     stay = stay and QUIET.issuperset(filter(None, subsystems.split(","))) and level != "TRACE"
-    log, variables = Log(), dict[str, str]()
+    log, variables = empty_log(), dict[str, str]()
     if not level:
         log, variables = _memory()
     elif level in CHATTY:
@@ -141,7 +146,7 @@ def _copy_of_stdout() -> tuple[Log, dict[str, str]]:
     except OSError:  # without tee the log is not captured
         for descriptor in (memory, read_end, write_end):
             os.close(descriptor)
-        return Log(), {}
+        return empty_log(), {}
     os.close(read_end)
 
     def end() -> str:

@@ -128,16 +128,6 @@ class NcclLoop:
         return [self._encoder.set_context(gpus[number].context)] if len(gpus) > 1 else []
 
 
-class _Left:
-    """The iterations that a run has left, for `operator.length_hint` in another thread."""
-
-    def __init__(self) -> None:
-        self.done, self.asked = ctypes.c_uint64(), 0
-
-    def __length_hint__(self) -> int:
-        return max(self.asked - self.done.value, 0)
-
-
 class NcclProgram:
     """See program.Program. It keeps the parts, whose memory its steps use."""
 
@@ -150,7 +140,7 @@ class NcclProgram:
         parts: Sequence[Part],
         wait: Callable[[], None] | None,
     ) -> None:
-        self.left = _Left()
+        self._done, self._requested = ctypes.c_uint64(), 0
         self._nccl, self._parts, self._wait = nccl, tuple(parts), wait
         self._text = ErrorText()
         self._times = (ctypes.c_double * clocks)()
@@ -166,16 +156,20 @@ class NcclProgram:
             loaded.busbw_loop_run,
             program,
             self._limits,
-            ctypes.byref(self.left.done),
+            ctypes.byref(self._done),
             self._times,
             clocks,
             ctypes.byref(self._outcome),
             self._text.room(),
         )
 
+    def iterations_left(self) -> int:
+        """See program.Program."""
+        return max(self._requested - self._done.value, 0)
+
     def run(self, iterations: int) -> Ran:
-        done, outcome = self.left.done, self._outcome
-        done.value, self.left.asked = 0, iterations
+        done, outcome = self._done, self._outcome
+        done.value, self._requested = 0, iterations
         self._run(iterations)
         start_s = outcome.start_s
         while done.value < iterations:

@@ -44,9 +44,8 @@ class Ran:
 class Program(Protocol):
     """Parts that run without Python between them."""
 
-    @property
-    def left(self) -> object:
-        """An object whose length hint is the iterations left; another thread may read it."""
+    def iterations_left(self) -> int:
+        """The number of iterations that the run has left; another thread may ask."""
 
     def run(self, iterations: int) -> Ran:
         """Run the iterations in turn, from the first again after the last.

@@ -16,7 +16,7 @@ import numpy as np
 from busbw.core.env import TUNER
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Device, Library
-from busbw.engines.base import Call, Engine, Launch, Probe, Region, placement
+from busbw.engines.base import Call, Engine, Launch, Probe, Region, buffer_slice
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS, value_text
@@ -106,7 +106,7 @@ class SimEngine(Engine):
         return [_Memory(self, rank) for rank in self.ranks]
 
     def view(self, call: Call, buffer: str, rank: int) -> Any:
-        name, used_bytes = placement(call, rank, buffer)
+        name, used_bytes = buffer_slice(call, rank, buffer)
         memory = self._buffers[name][rank]
         missing = used_bytes.stop - len(memory)
         if missing > 0:

@@ -21,7 +21,7 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_rank
-from busbw.engines.base import Call, Engine, Launch, Memory, placement
+from busbw.engines.base import Call, Engine, Launch, Memory, buffer_slice
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.nccl_profiler import NcclProfiler
 from busbw.engines.nccl_tuner import NcclTuner
@@ -110,7 +110,7 @@ class TorchEngine(TorchRank, Engine):
         return (CudaMemory(self._gpu, stream, address),)
 
     def view(self, call: Call, buffer: str) -> torch.Tensor:
-        name, used_bytes = placement(call, self.ranks[0], buffer)
+        name, used_bytes = buffer_slice(call, self.ranks[0], buffer)
         return self._buffers[name][used_bytes]
 
     def scratch(self, call: Call) -> torch.Tensor:

@@ -42,7 +42,7 @@ class Device:
         return self.kind.startswith(NETWORK)
 
 
-def at(bdf: str) -> str:
+def device_directory(bdf: str) -> str:
     """The directory of a device."""
     return f"{DEVICES}/{bdf}"
 
@@ -54,18 +54,18 @@ def read_devices(source: Source) -> dict[str, Device]:
 
 
 def _device(source: Source, bdf: str) -> Device:
-    vendor = source.read(f"{at(bdf)}/vendor").text or ""
-    kind = source.read(f"{at(bdf)}/class").text or ""
+    vendor = source.read(f"{device_directory(bdf)}/vendor").text or ""
+    kind = source.read(f"{device_directory(bdf)}/class").text or ""
     if not kind.startswith((DISPLAY, NETWORK)):
         return Device(bdf, vendor, kind, None)
-    above = bridges(source.link(at(bdf)), bdf)
-    virtual = source.link(f"{at(bdf)}/physfn") is not None
+    above = bridges(source.link(device_directory(bdf)), bdf)
+    virtual = source.link(f"{device_directory(bdf)}/physfn") is not None
     return Device(bdf, vendor, kind, above, virtual)
 
 
 def driver(source: Source, bdf: str) -> str:
     """The name of the device's driver; '' without one."""
-    return (source.link(f"{at(bdf)}/driver") or "").rpartition("/")[2]
+    return (source.link(f"{device_directory(bdf)}/driver") or "").rpartition("/")[2]
 
 
 def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
@@ -94,7 +94,7 @@ class Link:
 
 def read_link(source: Source, bdf: str) -> Link:
     """The link of a device, or the link below a bridge."""
-    folder = at(bdf)
+    folder = device_directory(bdf)
     return Link(
         width=_width(source.read(f"{folder}/current_link_width").text),
         width_max=_width(source.read(f"{folder}/max_link_width").text),

@@ -5,7 +5,7 @@ Translation Services.
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from busbw.host.pci import at
+from busbw.host.pci import device_directory
 from busbw.host.source import Source
 
 HEADER = 64  # bytes of the configuration space that every user may read
@@ -75,13 +75,13 @@ class Config:
 
 def read_config(source: Source, bdf: str) -> Config | str:
     """The configuration space beyond its header, or why it cannot be read."""
-    reading = source.read(f"{at(bdf)}/config")
+    reading = source.read(f"{device_directory(bdf)}/config")
     if reading.data is None:
         return reading.reason
     if len(reading.data) <= HEADER:
         return (
-            f"{at(bdf)}/config: only its first {len(reading.data)} bytes are readable; the rest"
-            " needs root"
+            f"{device_directory(bdf)}/config: only its first {len(reading.data)} bytes are"
+            " readable; the rest needs root"
         )
     return Config(reading.data)
 

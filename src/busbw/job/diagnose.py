@@ -250,7 +250,7 @@ def _port(job: JobData, addresses: Iterable[str]) -> str:
 
 
 def _port_findings(host: HostStatus) -> Sequence[LinkFinding]:
-    return host.watched.said if host.watched else ()
+    return host.watched.findings if host.watched else ()
 
 
 def _order(finding: LinkFinding) -> int:

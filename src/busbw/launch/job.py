@@ -30,7 +30,13 @@ _POLL_S = 0.2
 _CHUNK = 1 << 16
 
 Take = Callable[[bytes], None]
+Condition = Callable[[], bool]
 StopReason = Callable[[], BusbwError | None]
+
+
+def never() -> bool:
+    """The condition that does not come true."""
+    return False
 
 
 class _Lines:
@@ -74,8 +80,8 @@ def run(
     hosts: Sequence[str] = (),
     *,
     stop_reason: StopReason = lambda: None,
-    heard: Callable[[], bool] = bool,
-    queued: Callable[[], bool] = bool,
+    has_reported: Condition = never,
+    is_queued: Condition = never,
     why_silent: StopReason = lambda: None,
     cleanup: Cleanup | None = None,
     end_elsewhere: Callable[[], None] | None = None,
@@ -88,8 +94,8 @@ def run(
     the job.
 
     NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within
-    `limit_s` seconds (0: no limit) and `heard` (whether a rank reported in another way) is false;
-    `why_silent` may know a better error. Time spent `queued` does not count.
+    `limit_s` seconds (0: no limit) and `has_reported` (whether a rank did in another way) is false;
+    `why_silent` may know a better error. Time in which the job `is_queued` does not count.
 
     Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a
     callback), the launcher and all processes of the job on this host are ended, with `cleanup`, and
@@ -108,8 +114,8 @@ def run(
                 if not pump(
                     limit_s or None,
                     stop_reason=check,
-                    until=lambda: lines.count > 0 or heard(),
-                    queued=queued,
+                    until=lambda: lines.count > 0 or has_reported(),
+                    is_queued=is_queued,
                 ):
                     raise why_silent() or _silence_error(argv[0], limit_s, hosts)
                 pump(None, stop_reason=check)
@@ -195,15 +201,15 @@ def _pump(
             limit_s: float | None,
             *,
             stop_reason: StopReason = lambda: None,
-            until: Callable[[], bool] = bool,
-            queued: Callable[[], bool] = bool,
+            until: Condition = never,
+            is_queued: Condition = never,
         ) -> bool:
             deadline = time.monotonic() + limit_s if limit_s is not None else None
             ended: float | None = None
             while selector.get_map() and not until():
                 _read(selector, arrived)
                 now = time.monotonic()
-                if limit_s is not None and queued():
+                if limit_s is not None and is_queued():
                     deadline = now + limit_s
                 if process.poll() is not None:
                     ended = ended or now

@@ -23,7 +23,7 @@ from busbw.link import findings, schedule
 from busbw.link import pair as messages
 from busbw.link.pair import PairTest, Place
 from busbw.link.perftest import BUILD
-from busbw.link.schedule import Pair, disjoint, rounds, without
+from busbw.link.schedule import Pair, disjoint, pairs_without, rounds
 from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 
 Item = TypeVar("Item")
@@ -193,7 +193,7 @@ class Tournament:
 
         `again`: replace earlier results if the new rate is higher.
         """
-        pairs = without(pairs, self._excluded(rail))
+        pairs = pairs_without(pairs, self._excluded(rail))
         _map_threads(lambda pair: self._measure(rail, pair, again), pairs, len(pairs))
 
     def _excluded(self, rail: int) -> list[int]:

@@ -69,7 +69,7 @@ def disjoint(pairs: Iterable[Pair]) -> list[list[Pair]]:
     return all_rounds
 
 
-def without(pairs: Sequence[Pair], lost: Iterable[int]) -> list[Pair]:
+def pairs_without(pairs: Sequence[Pair], lost: Iterable[int]) -> list[Pair]:
     """The pairs that include none of the `lost` hosts."""
     gone = set(lost)
     return [pair for pair in pairs if not gone & set(pair)]

@@ -23,7 +23,7 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
 from busbw.engines.program import Loop, Mark, Part, Sign
 from busbw.launch.control import Control
-from busbw.measure.progress import Progress
+from busbw.measure.progress import Progress, no_batch
 
 ROUND_TRIPS = 20
 BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
@@ -277,7 +277,7 @@ class HostClockBatches:
         warm = self.untimed(estimate_s)
         starts: list[float] = []
         ends: list[float] = []
-        self.progress.batch = ends
+        self.progress.batch_count = partial(len, ends)
         untimed = itertools.islice(itertools.cycle(launches), warm)
         for number, launch in enumerate(itertools.chain(untimed, launches)):
             _until(begin + number * slot)
@@ -286,7 +286,7 @@ class HostClockBatches:
             starts.append(clock())
             launch()
             ends.append(clock())
-        self.progress.batch = ()
+        self.progress.batch_count = no_batch
         self.progress.done += len(ends)
         self.launched += len(ends)
         durations = [end - start for start, end in zip(starts[warm:], ends[warm:], strict=True)]

@@ -16,7 +16,7 @@ from busbw.measure import adaptive_timing, timing, verification
 from busbw.measure.batches import Batches
 from busbw.measure.plan import Calls
 from busbw.measure.progress import Progress
-from busbw.stats.sampling import first
+from busbw.stats.sampling import first_visit_samples
 
 if TYPE_CHECKING:
     from busbw.measure.runner import Runner
@@ -228,7 +228,7 @@ class CellRun:
         measured = adaptive_timing.Measured(tick_s=runner.batches.tick_s)
         return adaptive_timing.Visiting(
             cycle(iterations),
-            first(sampling, runner.batches.each_s(self.operation_s)),
+            first_visit_samples(sampling, runner.batches.each_s(self.operation_s)),
             self.operation_s,
             measured,
         )

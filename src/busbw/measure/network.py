@@ -38,7 +38,7 @@ def starting(job: Job, control: Control, *, stay: bool = False) -> Iterator[nccl
     if job.net and BY_NAME[job.net].plugin:
         os.environ.update(_blocks(job, control))
     if not engine(job.engine).nccl:
-        yield nccl_log.Log()
+        yield nccl_log.empty_log()
         return
     with nccl_log.listening(stay=stay) as log:
         try:

@@ -3,7 +3,7 @@ progress.
 """
 
 import math
-import operator
+from collections.abc import Callable
 
 # How many times longer than expected from the previous size a step may take, if that exceeds
 # --limit.
@@ -11,25 +11,30 @@ LIMIT_FACTOR = 3.0
 SLOWEST_BYTES_S = 1e8  # assumed before the first measurement: 0.8 Gbit/s
 
 
+def no_batch() -> int:
+    """The count while no batch runs."""
+    return 0
+
+
 class Progress:
     """What a rank has completed of one phase at one size: `done` steps of `operations` operations
     each, awaited together.
 
-    `left_s` is the estimated time from the start of the phase until the sweep ends. `batch` is a
-    container that the timed loop fills or drains anyway, one item per operation; the watchdog's
-    thread reads its length.
+    `left_s` is the estimated time from the start of the phase until the sweep ends. `batch_count`
+    counts the operations of the running batch, up or down, for the watchdog's thread. It reads what
+    the timed loop fills or drains anyway.
     """
 
-    __slots__ = ("batch", "done", "left_s", "operations", "size_bytes")
+    __slots__ = ("batch_count", "done", "left_s", "operations", "size_bytes")
 
     def __init__(self, size_bytes: int, operations: int = 1, left_s: float | None = None) -> None:
         self.size_bytes, self.operations, self.left_s = size_bytes, operations, left_s
         self.done = 0
-        self.batch: object = ()
+        self.batch_count: Callable[[], int] = no_batch
 
     def completed(self) -> tuple[int, int]:
         """A value that changes with every progress."""
-        return self.done, operator.length_hint(self.batch)
+        return self.done, self.batch_count()
 
 
 class Pace:

@@ -262,9 +262,11 @@ class Runner:
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
                 launch()
-                progress.done += not self.engine.asynchronous
+                if not self.engine.asynchronous:
+                    progress.done += 1
             self.engine.synchronize(self.spec.timeout)
-            progress.done += self.engine.asynchronous
+            if self.engine.asynchronous:
+                progress.done += 1
 
     def begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
         """Report the phase that begins.

@@ -25,7 +25,7 @@ from busbw.measure.job import SweepJob
 from busbw.measure.library_session import library_session
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.runner import Runner
-from busbw.model.bounds import given
+from busbw.model.bounds import parse_ideal
 from busbw.model.usable_hardware import ideals
 
 # What machines that do nothing else reach between visits.
@@ -198,7 +198,7 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
         job.sweep.collective, result.world, result.topology, result.environment, result.traffic
     )
     if job.ideal:
-        best = endpoint = given(job.ideal)
+        best = endpoint = parse_ideal(job.ideal)
     result.reduced_max_bytes = max_bytes if max_bytes < job.sweep.max_bytes else None
     result.ideal, result.endpoint_ideal = best, endpoint
     return result, max_bytes

@@ -7,14 +7,16 @@ enqueueing and running.
 
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
 from busbw.engines.program import Loop, Mark, Part, Sign
 from busbw.launch.control import Control
-from busbw.measure.progress import Progress
+from busbw.measure.progress import Progress, no_batch
 
 SYNC_AND_BARRIER, SYNC_ONLY, BARRIER_OUTSIDE = 1, 2, 3
 
@@ -53,8 +55,9 @@ def run(
         turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    # This is as fast as a slice, and the watchdog can read its length.
-    progress.batch = remaining = itertools.repeat(True, count)
+    # This is as fast as a slice, and the watchdog can read how many are left.
+    remaining = itertools.repeat(True, count)
+    progress.batch_count = partial(operator.length_hint, remaining)
     counted = itertools.compress(itertools.cycle(turn), remaining)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     # With check_timed, an untimed operation would write what only timed ones should write.
@@ -68,7 +71,7 @@ def run(
     enqueued = engine.clock()
     engine.synchronize(spec.timeout)
     total = engine.clock() - start - outside
-    progress.batch = ()
+    progress.batch_count = no_batch
     progress.done += 1 if engine.asynchronous else count
     timing = Timing(total / operations, (enqueued - start - outside) / operations)
     if spec.per_iter_timing and not spec.cudagraph:
@@ -94,12 +97,12 @@ def _run_by_loop(
     """The same steps by a loop without Python. `operations` are the untimed one and the turn."""
     untimed, turn = operations
     program = loop.program(_parts(turn, spec), wait=True)
-    progress.batch = program.left
+    progress.batch_count = program.iterations_left
     if not spec.check_timed:
         loop.program([untimed, Sign.END], wait=True).run(1)
     control.barrier()
     ran = program.run(spec.iters)
-    progress.batch = ()
+    progress.batch_count = no_batch
     progress.done += 1 if engine.asynchronous else spec.iters
     count = max(spec.iters * spec.agg_iters, 1)
     timing = Timing((ran.end_s - ran.start_s) / count, (ran.enqueued_s - ran.start_s) / count)

@@ -323,6 +323,6 @@ def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
     return _ideal(ENDPOINT, 1.0, "", terms, why)
 
 
-def given(text: str) -> Ideal:
+def parse_ideal(text: str) -> Ideal:
     """The Ideal from a rate such as `450GB/s`; UsageError for other text."""
     return Ideal(parse_rate(text, "--ideal"), GIVEN_LABEL, "", f"--ideal {text}")

@@ -194,10 +194,10 @@ def _forecast(
     pattern: Pattern,
     row: PatternRow,
     setting: Setting,
-    placement: tuple[int, int],
+    shape: tuple[int, int],
     evidence: Evidence | None,
 ) -> tuple[Forecast | None, str]:
-    hosts, per_host = placement
+    hosts, per_host = shape
     if row.function == RECV and any(
         other.function == SEND and other.comm == row.comm for other in pattern.rows
     ):

@@ -161,7 +161,7 @@ def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1
     )
 
 
-def gone(link: Link) -> Flow:
+def flow_of_gone_link(link: Link) -> Flow:
     """The flow of a link that is no longer listed."""
     return Flow(name=link.name, kind=link.kind, rate=link.rate, state=GONE)
 

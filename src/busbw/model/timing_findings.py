@@ -53,7 +53,7 @@ def _find_crowded_host(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
-def who(device: Device) -> str:
+def rank_in_words(device: Device) -> str:
     """`rank 2 on h2 (GPU 0 at 0000:00:06)`, or `rank 2 on h2` for a CPU."""
     text = f"rank {device.rank} on {device.host}"
     return f"{text} (GPU {device.index} at {device.bus})" if device.bus else text
@@ -102,7 +102,7 @@ def _find_late_rank(run: Run) -> Conclusion | None:
     rank, cells = late
     worst, worst_s = max(cells, key=lambda pair: pair[1])
     devices = [device for device in result.world.devices if device.rank == rank]
-    name = who(devices[0]) if devices else f"rank {rank}"
+    name = rank_in_words(devices[0]) if devices else f"rank {rank}"
     usual_s = statistics.median(delay_s for _, delay_s in cells)
     if usual_s < TURN_S and _find_crowded_host(run):
         return None
@@ -134,7 +134,7 @@ def _find_slow_host(run: Run) -> Conclusion | None:
     if usual_s[slowest] < SLOW_HOST * others_s:
         return None
     devices = [device for device in result.world.devices if device.process == slowest]
-    name = who(devices[0]) if devices else f"process {slowest}"
+    name = rank_in_words(devices[0]) if devices else f"process {slowest}"
     message = (
         f"the host of {name} is slow: it takes {duration(usual_s[slowest])} to enqueue an"
         f" operation, others {duration(others_s)}"
@@ -210,13 +210,16 @@ def _find_slow_link(run: Run) -> Conclusion | None:
     if culprit is not None:
         hosts = {device.host for device in devices.values()}
         device = devices[culprit]
-        part = f"host {device.host}" if len(hosts) > 1 else who(device)
+        part = f"host {device.host}" if len(hosts) > 1 else rank_in_words(device)
         message = (
             f"the link of {part} is slow: all its pairs are far below the others, the slowest at"
             f" {gb(worst.bandwidth)} GB/s"
         )
     else:
-        pairs = [f"{who(devices[link.a])} with {who(devices[link.b])}" for link in slow[:NAMED]]
+        pairs = [
+            f"{rank_in_words(devices[link.a])} with {rank_in_words(devices[link.b])}"
+            for link in slow[:NAMED]
+        ]
         message = f"{len(slow)} of {len(result.links)} pairs of ranks are slow: {', '.join(pairs)}"
         if len(slow) > NAMED:
             message += " ..."

@@ -7,7 +7,7 @@ from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.series import duration, where_text
-from busbw.model.timing_findings import who
+from busbw.model.timing_findings import rank_in_words
 
 EVEN, SKEWED = 1.05, 1.25  # the busiest rank's bytes over the mean of all ranks
 FIX = (
@@ -49,7 +49,9 @@ def _dedup(counts: str) -> str:
 
 def _name(result: Result, rank: int) -> str:
     devices = result.world.devices if result.world.groups == 1 else []
-    return next((who(device) for device in devices if device.rank == rank), f"rank {rank}")
+    return next(
+        (rank_in_words(device) for device in devices if device.rank == rank), f"rank {rank}"
+    )
 
 
 def _pair(traffic: Traffic) -> str:

@@ -35,7 +35,7 @@ class _Builder:
         self._header = collector.header
         stated = _stated_ranks(collector.ranks, collector.groups)
         self._header.ranks_known = bool(stated) or not collector.ranks
-        self._ranks = stated or _numbered(collector.ranks, collector.groups)
+        self._ranks = stated or _rank_numbers(collector.ranks, collector.groups)
         files_of_rank = Counter(rank for rank in collector.ranks.values() if rank is not None)
         repeated = [rank for rank, files in files_of_rank.items() if files > 1]
         if repeated:
@@ -247,7 +247,7 @@ def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None
     return own.setdefault(value, len(own))
 
 
-def _numbered(
+def _rank_numbers(
     processes: Iterable[Hashable], groups: dict[Hashable, CommMembers]
 ) -> dict[Hashable, int]:
     """A rank for each process, for sources that do not state the ranks of their processes.

@@ -20,7 +20,7 @@ from busbw.core.pattern import (
 )
 from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
-from busbw.pattern.replay.text import ROWS, more
+from busbw.pattern.replay.text import ROWS, hidden_rows_line
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
 
@@ -152,7 +152,7 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
     lines = sorted_lines(pattern)
     shown = shown_columns(lines)
     hidden = lines[row_limit:]
-    hidden_line = more(
+    hidden_line = hidden_rows_line(
         hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines)
     )
     table = aligned(shown, lines[:row_limit], width, DROP_ORDER)

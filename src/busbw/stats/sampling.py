@@ -74,7 +74,7 @@ def fewest_visits(sampling: Sampling) -> int:
     return least_samples(_working_confidence(sampling.confidence))
 
 
-def first(sampling: Sampling, each_s: float) -> int:
+def first_visit_samples(sampling: Sampling, each_s: float) -> int:
     """The number of samples of the first visit, if each takes `each_s` seconds.
 
     A fixed number of samples is divided between the visits.
@@ -96,7 +96,7 @@ def next_step(visits: Visits, sampling: Sampling, spent_s: float, tick_s: float 
         return _next_of_fixed(visits, sampling, tick_s)
     count, n = len(visits), sum(map(len, visits))
     sample_s = spent_s / n
-    size = max(len(visits[-1]), first(sampling, sample_s))
+    size = max(len(visits[-1]), first_visit_samples(sampling, sample_s))
     if not _is_look(count, sampling):
         late = sample_s * (n + size) > sampling.max_time_s + GRACE_S
         return Decision(stopped="budget") if late else Decision(more=size)

@@ -35,7 +35,7 @@ def read(file: Path) -> Table:
 
 def system_of_table(table: Table, name: str) -> TunedSystem:
     """The system that a table is for; UsageError if it does not say."""
-    texts = {key: next(iter(table.said(key)), "") for key in SYSTEM}
+    texts = {key: next(iter(table.texts_of(key)), "") for key in SYSTEM}
     numbers = {key: whole(texts[key]) for key in ("ranks", "hosts", "nccl")}
     if not texts["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
         raise UsageError(
@@ -48,7 +48,7 @@ def system_of_table(table: Table, name: str) -> TunedSystem:
 
 def fixed_variables(table: Table, name: str) -> dict[str, str]:
     """The variables that belong to the rules."""
-    pairs = [text.partition("=") for text in table.said("variable")]
+    pairs = [text.partition("=") for text in table.texts_of("variable")]
     wrong = [key for key, _, value in pairs if key not in NAMES or whole(value) < 1]
     if wrong:
         raise UsageError(
@@ -60,7 +60,7 @@ def fixed_variables(table: Table, name: str) -> dict[str, str]:
 
 def is_checked(table: Table, collective: str) -> bool:
     """Whether the rules of a collective were checked with new ranks."""
-    return f"{collective} {CHECKED}" in table.said("state")
+    return f"{collective} {CHECKED}" in table.texts_of("state")
 
 
 def differences(table: TunedSystem, system: TunedSystem) -> tuple[list[str], list[str]]:
@@ -96,7 +96,7 @@ def sweep_text(spec: SweepSpec) -> str:
 
 def recorded_sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
     """The sweeps that a table records; everything else is as in `like`."""
-    specs = [_sweep(text, name, like) for text in table.said("measured")]
+    specs = [_sweep(text, name, like) for text in table.texts_of("measured")]
     if not specs:
         raise UsageError(f"{name}: it does not say what was measured", "tune again")
     return specs
@@ -162,7 +162,7 @@ def build(
 
 def _of_others(table: Table, key: str, collective: str) -> list[str]:
     """The texts under this key that are about other collectives."""
-    return [text for text in table.said(key) if text.split()[0] != collective]
+    return [text for text in table.texts_of(key) if text.split()[0] != collective]
 
 
 def _rules(system: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list[Rule]:

@@ -112,7 +112,7 @@ class HostWatch:
         """Each pattern of counters that was found, failures first."""
         by_key: dict[tuple[str, str], Indication] = {}
         for watched, at_s in zip(self.intervals, self.times, strict=True):
-            for finding in watched.said:
+            for finding in watched.findings:
                 key = (finding.link, finding.pattern)
                 indication = by_key.setdefault(key, Indication(finding, at_s, at_s))
                 indication.last_s = at_s
@@ -192,7 +192,7 @@ def events(host: HostWatch, links: Sequence[str]) -> list[Event]:
     events: list[Event] = []
     for at, (watched, at_s) in enumerate(zip(host.intervals, host.times, strict=True)):
         texts: dict[str, list[str]] = {}
-        for finding in watched.said:
+        for finding in watched.findings:
             texts.setdefault(finding.link, []).append(f"{finding.pattern}, {finding.seen}")
         for link in links:
             shown = texts.get(link) or _risen(host.flows[link][at])

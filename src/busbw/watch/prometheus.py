@@ -37,7 +37,7 @@ def render(shown: Exposition) -> bytes:
     page = MetricText()
     _add_counters(page, shown)
     _add_rates(page, shown)
-    for match in shown.said:
+    for match in shown.findings:
         _add_other(page, PATTERN, _pattern(match.link, match.pattern, match.verdict), 1)
     for seen, at_s in shown.seen.items():
         _add_other(page, LAST_SEEN, _pattern(*seen), at_s)

@@ -95,7 +95,7 @@ def table(watched: WatchInterval, width: int | None = None) -> str:
     matches = "".join(
         f"{match.verdict.value.upper():<5} {match.link}: {match.message}: {match.seen}"
         f"  [{match.pattern}]\n"
-        for match in watched.said
+        for match in watched.findings
     )
     shown = [column for column in columns() if is_shown(column, watched.links)]
     return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(matches, width)}"

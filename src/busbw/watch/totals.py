@@ -77,13 +77,13 @@ class Page:
         self._missed += watched.missed
         values = self._totals.of(sample)
         now_s = time.time()
-        for match in watched.said:
+        for match in watched.findings:
             self._seen[SeenPattern(match.link, match.pattern, match.verdict)] = now_s
         self._seen = {key: at_s for key, at_s in self._seen.items() if now_s - at_s < SEEN_S}
         return Exposition(
             links=sample.links,
             values=values,
-            said=watched.said,
+            findings=watched.findings,
             seen=self._seen,
             samples=self._samples,
             missed=self._missed,

@@ -12,7 +12,7 @@ from threading import Event
 
 from busbw.core.link_samples import HOST, Flow, Link, Sample, WatchInterval
 from busbw.core.telemetry import TCP
-from busbw.model.rates import Rates, flow, gone, rates
+from busbw.model.rates import Rates, flow, flow_of_gone_link, rates
 from busbw.watch.verdicts import judge
 
 JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have too few events
@@ -79,7 +79,7 @@ class Watcher:
             tcp=self._rates.of(TCP),
             cpu=host["cpu_busy"] / 1000 if "cpu_busy" in host else None,
             free_memory_bytes=int(host["mem_free"]) if "mem_free" in host else None,
-            said=judge(judged),
+            findings=judge(judged),
             unread=list(sample.unread),
         )
 
@@ -90,4 +90,6 @@ class Watcher:
         flows = [
             flow(link, link_rates, new=link.name not in previous_names) for link in after.links
         ]
-        return flows + [gone(link) for name, link in self._links.items() if name not in names]
+        return flows + [
+            flow_of_gone_link(link) for name, link in self._links.items() if name not in names
+        ]

@@ -11,7 +11,7 @@ from healthy import healthy
 from tree import Tree, environment
 
 from busbw.check import cluster
-from busbw.check.cluster import differences, here
+from busbw.check.cluster import differences, findings_here
 from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
 from busbw.check.registry import examine, find, run
@@ -167,7 +167,10 @@ def test_hosts_have_time_to_answer_after_one_or_two_readings(
     def run(hosts, command, limit_s, stdin):
         calls.append((tuple(hosts), command, limit_s, stdin))
         yield Done(
-            "h1", 0, msgspec.json.encode(here(healthy(gpus=0, ports=0).source(), [], "h1")), ""
+            "h1",
+            0,
+            msgspec.json.encode(findings_here(healthy(gpus=0, ports=0).source(), [], "h1")),
+            "",
         )
         yield Done("h2", 0, b"x" * 80, "")
         yield Done("h3", 255, b"", "no route to host")

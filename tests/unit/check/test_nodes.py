@@ -249,7 +249,7 @@ def node(number, changes=(), layer="Ethernet", checks=()):
     tree.file("/proc/cmdline", f"{BY_NATURE.format(number)} iommu=pt console=tty0 console=ttyS0")
     for change in changes:
         change(tree)
-    return cluster.here(parse_archive(snapshot(tree.source())), checks, name)
+    return cluster.findings_here(parse_archive(snapshot(tree.source())), checks, name)
 
 
 usual = cache(node)
@@ -405,7 +405,7 @@ def test_answers_of_calls_may_be_anything(text, tmp_path):
     tree = healthy()
     for name in list(tree.calls):
         tree.call(name, text)
-    node = cluster.here(tree.source(), CHECKS)
+    node = cluster.findings_here(tree.source(), CHECKS)
     assert node.facts["kernel"] and {finding.id for finding in node.report.findings} == {
         check.row.id for check in CHECKS
     }
@@ -423,7 +423,7 @@ def test_check_that_fails_is_unknown_and_the_others_go_on():
 def test_finding_of_several_nodes_is_printed_once():
     slow = healthy().file("/sys/class/net/eth3/mtu", "1500")
     nodes = {
-        f"n{at}": cluster.here((slow if at else healthy()).source(), CHECKS, f"n{at}")
+        f"n{at}": cluster.findings_here((slow if at else healthy()).source(), CHECKS, f"n{at}")
         for at in range(3)
     }
     for name, node in nodes.items():

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from busbw.core.errors import BusbwError, Exit, NcclTestsExit, NoMeasurement, UsageError
+from busbw.core.errors import BusbwError, Exit, NcclTestsExit, NoMeasurement, UsageError, worst
 
 
 @pytest.mark.parametrize("codes", [Exit, NcclTestsExit])
@@ -52,3 +52,16 @@ def test_a_traceback_shows_the_hint() -> None:
             "hint: start at 1 byte",
         ]
     assert not hasattr(UsageError("-b 0: no"), "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [
+        ([], Exit.OK),
+        ([Exit.OK, Exit.OK], Exit.OK),
+        ([Exit.UNKNOWN, Exit.OK], Exit.UNKNOWN),
+        ([Exit.OK, Exit.BAD, Exit.UNKNOWN], Exit.BAD),
+    ],
+)
+def test_a_bad_answer_outweighs_an_unknown_one(codes: list[Exit], code: Exit) -> None:
+    assert worst(codes) is code

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.cli.streams import answer, bug, talk
+from busbw.cli.streams import bug, print_err, print_out
 from busbw.core.unseen import StyledText, escape_invisible
 from busbw.ui.html.element import document, tag
 
@@ -34,8 +34,8 @@ HIDDEN = [
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_invisible_text_is_escaped_wherever_it_is_printed(hidden, capsys):
     host = f"gpu{hidden}1"
-    answer(f"{host}\n")
-    talk(host)
+    print_out(f"{host}\n")
+    print_err(host)
     bug(ValueError(host))
     captured = capsys.readouterr()
     for text in (captured.out, captured.err):
@@ -60,7 +60,7 @@ def test_a_document_keeps_its_values(terminal, monkeypatch):
     ):
         out = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", Out(out, encoding="utf-8"))
-        answer(text)
+        print_out(text)
         assert json.loads(out.getvalue()) == values
         assert (b"\xe2\x80\xae" in out.getvalue()) == (isinstance(text, bytes) and not terminal), (
             "bytes for a program are unchanged"

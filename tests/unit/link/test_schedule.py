@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from busbw.link.schedule import disjoint, rounds, without
+from busbw.link.schedule import disjoint, pairs_without, rounds
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 16, 64])
@@ -33,4 +33,4 @@ def test_any_pairs_are_spread_over_disjoint_rounds():
 
 
 def test_lost_hosts_are_left_out():
-    assert without([(0, 1), (2, 3), (4, 5)], [3, 4]) == [(0, 1)]
+    assert pairs_without([(0, 1), (2, 3), (4, 5)], [3, 4]) == [(0, 1)]

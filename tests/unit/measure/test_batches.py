@@ -24,7 +24,7 @@ from busbw.measure.batches import (
     identity,
 )
 from busbw.measure.plan import Calls, Rates
-from busbw.stats.sampling import SAMPLES_PER_VISIT, first, reported_interval
+from busbw.stats.sampling import SAMPLES_PER_VISIT, first_visit_samples, reported_interval
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling(max_time_s=60))
 
@@ -53,7 +53,7 @@ def visited(
     control, batches = control or SoloControl(), HeldBatches(simulation, SPEC)
     state = adaptive_timing.Visiting(
         cycle([run or launch(simulation)]),
-        first(sampling, 1e-5),
+        first_visit_samples(sampling, 1e-5),
         1e-5,
         adaptive_timing.Measured(tick_s=batches.tick_s),
     )

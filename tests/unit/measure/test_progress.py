@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from functools import partial
+from operator import length_hint
 
 import pytest
 
@@ -10,7 +12,10 @@ from busbw.measure.progress import LIMIT_FACTOR, Pace, Progress
 
 def test_a_batch_counts_while_it_is_filled_or_drained() -> None:
     filled, drained = Progress(8), Progress(8)
-    filled.batch, drained.batch = ends, remaining = [], itertools.repeat(True, 3)
+    ends: list[float] = []
+    remaining = itertools.repeat(True, 3)
+    filled.batch_count = partial(len, ends)
+    drained.batch_count = partial(length_hint, remaining)
     before = filled.completed(), drained.completed()
     ends.append(0.1)
     next(remaining)

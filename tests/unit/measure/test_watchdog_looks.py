@@ -1,5 +1,7 @@
 """Each look of the watchdog, at times of a clock that only waiting moves."""
 
+from functools import partial
+
 import pytest
 
 from busbw.core.rank_messages import Here, Report, Working
@@ -76,14 +78,14 @@ def test_a_phase_with_completed_operations_counts_from_the_check(clock: Clock) -
     assert stalled_after(rank_watchdog, clock) == LIMIT_S + 0.5
 
 
-@pytest.mark.parametrize("attribute", ["done", "batch"])
+@pytest.mark.parametrize("attribute", ["done", "batch_count"])
 def test_each_completed_operation_begins_the_limit_anew(clock: Clock, attribute: str) -> None:
     rank_watchdog, _ = dog()
     progress = Progress(8)
     rank_watchdog.enter_phase("timing", "8", progress)
     for number in range(1, 6):
         clock.now += LIMIT_S - 1.5
-        setattr(progress, attribute, number if attribute == "done" else [0.0] * number)
+        setattr(progress, attribute, number if attribute == "done" else partial(int, number))
         assert rank_watchdog._check_once() is None
     assert stalled_after(rank_watchdog, clock) == LIMIT_S + 0.5
 

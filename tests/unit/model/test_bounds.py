@@ -462,8 +462,8 @@ def test_a_management_port_does_not_count_beside_rdma_ports(system: System) -> N
 
 def test_a_given_ideal() -> None:
     with pytest.raises(UsageError, match="a rate needs its unit"):
-        model.given("450")
-    assert model.given("450GB/s") == Ideal(450e9, "given", "", "--ideal 450GB/s")
+        model.parse_ideal("450")
+    assert model.parse_ideal("450GB/s") == Ideal(450e9, "given", "", "--ideal 450GB/s")
 
 
 SHAPES = st.fixed_dictionaries(

@@ -10,7 +10,7 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Ideal, Library, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
-from busbw.model.bounds import given
+from busbw.model.bounds import parse_ideal
 from busbw.model.findings import findings
 from busbw.model.usable_hardware import ideals
 
@@ -176,7 +176,7 @@ def test_only_cells_that_reached_their_precision_are_judged(
     """Of two sizes the larger one is too noisy, then both are."""
     result = run([(64 * M, 360.0), (128 * M, 900.0)])
     result.spec = msgspec.structs.replace(result.spec, sampling=Sampling(precision=0.01))
-    result.ideal = given("450GB/s")
+    result.ideal = parse_ideal("450GB/s")
     for row, end in zip(result.rows, (stopped, "budget"), strict=True):
         assert row.out_of_place is not None
         row.out_of_place.stopped, row.out_of_place.n = end, 9
@@ -194,7 +194,7 @@ def test_only_cells_that_reached_their_precision_are_judged(
 @pytest.mark.parametrize(("busbw", "verdict"), [(90.0, "warn"), (400.0, "pass")])
 def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdict: str) -> None:
     result = run([(64 * M, busbw)])
-    result.ideal = given("450GB/s")
+    result.ideal = parse_ideal("450GB/s")
     bandwidth = judged(result, system())["bandwidth"]
     assert bandwidth.verdict.value == verdict and "rising" not in bandwidth.message
     assert ("measure larger sizes" in bandwidth.fix) is (verdict == "warn")
@@ -277,7 +277,7 @@ def test_a_given_ideal_replaces_the_computed_one(
     system: System, busbw: float, verdict: str
 ) -> None:
     result = run([(4 * G, busbw - 1), (8 * G, busbw)])
-    result.ideal = given("450GB/s")
+    result.ideal = parse_ideal("450GB/s")
     by_id = judged(result, system())
     assert (
         by_id["bandwidth"].message

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, ROCE, Link
-from busbw.model.rates import DOWN, GONE, NEW, Rates, flow, gone
+from busbw.model.rates import DOWN, GONE, NEW, Rates, flow, flow_of_gone_link
 
 ROCE_PORT = Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1")
 BOND = Link("mlx5_bond_0", ROCE, 50e9, ("eth1", "eth2"), "bond0", "mlx5_bond_0", "1")
@@ -112,7 +112,7 @@ def test_state_of_a_port(values, state):
 
 def test_new_and_removed_links():
     assert flow(ROCE_PORT, Rates(), new=True).state == NEW
-    assert gone(ROCE_PORT).state == GONE and gone(ROCE_PORT).tx is None
+    assert flow_of_gone_link(ROCE_PORT).state == GONE and flow_of_gone_link(ROCE_PORT).tx is None
 
 
 def test_unknown_counters_of_an_interface_belong_to_its_port():

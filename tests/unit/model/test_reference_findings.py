@@ -11,7 +11,7 @@ from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
-from busbw.model.bounds import given
+from busbw.model.bounds import parse_ideal
 from busbw.model.findings import findings
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.usable_hardware import ideals
@@ -107,7 +107,7 @@ def test_settings_that_change_nothing_do_not_matter(system: System) -> None:
 
 
 def test_ideal_and_engines_without_nccl_have_no_reference(system: System) -> None:
-    by_hand = bandwidth(run([(8 * G, 470)], ideal=given("500GB/s")), system())
+    by_hand = bandwidth(run([(8 * G, 470)], ideal=parse_ideal("500GB/s")), system())
     assert "94 % of the 500 of --ideal" in by_hand.message
     over_mpi = bandwidth(run([(8 * G, 470)], library=Library("mpi")), system())
     assert "reference" not in over_mpi.message + over_mpi.evidence

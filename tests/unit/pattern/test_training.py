@@ -70,7 +70,7 @@ def test_the_recorder_tells_steps_waits_and_parameters():
     assert [bucket.shapes for bucket in step.buckets] == SHAPES
     assert (step.step_s, step.waited_s) == (pytest.approx(0.11), pytest.approx(0.007))
     assert (step.hook, step.bucket_mb) == ("allreduce_hook", 25.0)
-    assert step.placement() == "h1:2,h2:1"
+    assert step.hosts_text() == "h1:2,h2:1"
 
 
 def test_the_wait_is_that_of_timed_calls():

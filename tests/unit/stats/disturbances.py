@@ -15,7 +15,7 @@ from busbw.stats.sampling import (
     SAMPLES_PER_VISIT,
     VISIT_S,
     Decision,
-    first,
+    first_visit_samples,
     next_step,
     reported_interval,
 )
@@ -149,7 +149,7 @@ def trial(regime: Regime, sampling: Sampling, seed: int, between: int = BETWEEN)
     moments = (level * noise(rng, cv) for level in levels)
     visits: list[list[float]] = []
     away: list[list[float]] = []
-    decision = Decision(more=first(sampling, VISIT_S / SAMPLES_PER_VISIT))
+    decision = Decision(more=first_visit_samples(sampling, VISIT_S / SAMPLES_PER_VISIT))
     while decision.more:
         visits.append(list(itertools.islice(moments, decision.more)))
         away.append(list(itertools.islice(moments, round(between * rng.uniform(0.5, 1.5)))))

@@ -13,7 +13,7 @@ from busbw.stats.sampling import (
     MAX_VISITS,
     Decision,
     fewest_visits,
-    first,
+    first_visit_samples,
     next_look,
     next_step,
     reported_interval,
@@ -46,7 +46,7 @@ def sampled(
     draw: Draw, rng: random.Random, sampling: Sampling
 ) -> tuple[list[list[float]], Decision]:
     visits: list[list[float]] = []
-    verdict = Decision(more=first(sampling, QUICK_S))
+    verdict = Decision(more=first_visit_samples(sampling, QUICK_S))
     while verdict.more:
         visits.append([draw(rng) for _ in range(verdict.more)])
         verdict = next_step(visits, sampling, QUICK_S * sum(map(len, visits)))
@@ -87,15 +87,15 @@ def test_quiet_samples_are_few() -> None:
 
 
 def test_a_visit_has_fewer_samples_the_longer_they_take() -> None:
-    assert [first(Sampling(), each_s) for each_s in (0.0, 1e-5, 1e-4, 1e-3, 1.0)] == [
+    assert [first_visit_samples(Sampling(), each_s) for each_s in (0.0, 1e-5, 1e-4, 1e-3, 1.0)] == [
         32,
         32,
         20,
         2,
         1,
     ]
-    assert [first(Sampling(tail=True), each_s) for each_s in (1e-5, 1e-3)] == [100, 2]
-    assert [first(Sampling(fixed=number), 1.0) for number in (1, 8, 20)] == [1, 1, 3]
+    assert [first_visit_samples(Sampling(tail=True), each_s) for each_s in (1e-5, 1e-3)] == [100, 2]
+    assert [first_visit_samples(Sampling(fixed=number), 1.0) for number in (1, 8, 20)] == [1, 1, 3]
 
 
 def test_precision_is_checked_few_times() -> None:

@@ -356,7 +356,7 @@ def test_each_collective_of_a_table_has_its_own_state(
         "all_gather found, not yet checked with new ranks",
         "all_reduce checked with new ranks",
     ]
-    assert table_file.read(Path(tuning.file)).said("state") == states
+    assert table_file.read(Path(tuning.file)).texts_of("state") == states
 
 
 def test_an_error_after_the_search_of_a_size_rules_out_no_candidate() -> None:

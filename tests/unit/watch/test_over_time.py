@@ -14,9 +14,9 @@ START_S = 1764236400.0  # 2025-11-27 09:40 UTC
 LOSS = LinkFinding("mlx5_0", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 4/s")
 
 
-def interval(second: int, *flows: Flow, said: tuple[LinkFinding, ...] = ()) -> WatchInterval:
+def interval(second: int, *flows: Flow, findings: tuple[LinkFinding, ...] = ()) -> WatchInterval:
     at = f"2025-11-27T09:40:{second:02}+00:00"
-    return WatchInterval(host="h1", at=at, seconds=2.0, links=list(flows), said=list(said))
+    return WatchInterval(host="h1", at=at, seconds=2.0, links=list(flows), findings=list(findings))
 
 
 def port(tx: float | None, **counters: float) -> Flow:
@@ -51,7 +51,7 @@ def test_counters_of_errors_have_their_increase_and_time() -> None:
     watched = [
         interval(1, port(1e9, packet_seq_err=4.0, tx_bytes=1e9)),
         interval(3, port(1e9, packet_seq_err=0.0, link_downed=0.5)),
-        interval(5, port(1e9, packet_seq_err=10.0), said=(LOSS,)),
+        interval(5, port(1e9, packet_seq_err=10.0), findings=(LOSS,)),
     ]
     (host,) = by_host(watched)
     down, lost = host.errors

@@ -33,10 +33,10 @@ def test_sums_samples_and_missed_ones():
 
 def test_a_pattern_of_one_interval_is_shown_with_its_time_for_a_while(monkeypatch):
     page = Page(sample(1.0, 70))
-    page.take(sample(2.0, 75), WatchInterval(host="h1", at="", seconds=1.0, said=[LOSS]))
+    page.take(sample(2.0, 75), WatchInterval(host="h1", at="", seconds=1.0, findings=[LOSS]))
     at_s = page.shown.unix_s
     page.take(sample(3.0, 75), WatchInterval(host="h1", at="", seconds=1.0))
-    assert page.shown.said == []
+    assert page.shown.findings == []
     assert list(page.shown.seen.items()) == [((LOSS.link, LOSS.pattern, LOSS.verdict), at_s)]
     monkeypatch.setattr(totals, "SEEN_S", 0.0)
     page.take(sample(4.0, 75), WatchInterval(host="h1", at="", seconds=1.0))

@@ -59,7 +59,7 @@ def watched(*links: Flow, **fields) -> WatchInterval:
 
 
 def test_table_of_a_port_with_its_findings():
-    text = table(watched(PORT, said=[SAID], missed=2, tcp={"RetransSegs": 3.0}))
+    text = table(watched(PORT, findings=[SAID], missed=2, tcp={"RetransSegs": 3.0}))
     assert text.splitlines() == [
         "h1  2022-02-18 09:48:59.123  1.00 s  2 missed  TCP retransmits 3/s",
         (
@@ -90,7 +90,7 @@ def test_a_value_that_a_link_lacks_is_a_dash():
 
 
 def test_narrow_terminals_lose_columns_and_no_link():
-    lines = table(watched(PORT, said=[SAID]), 60).splitlines()
+    lines = table(watched(PORT, findings=[SAID]), 60).splitlines()
     assert max(map(len, lines)) <= 60
     assert lines[2].startswith("mlx5_0") and "pause" not in lines[1]
 
@@ -106,7 +106,7 @@ def test_screen_fits_the_height_of_the_terminal():
 
 
 def test_json_is_one_line_without_unknown_values():
-    text = line(watched(PORT, Flow(name="eth0", kind=ETHERNET), said=[SAID]))
+    text = line(watched(PORT, Flow(name="eth0", kind=ETHERNET), findings=[SAID]))
     assert text.endswith(b"\n") and text.count(b"\n") == 1
     document = json.loads(text)
     assert document["schema"] == "busbw.watch/1"

@@ -40,7 +40,7 @@ def test_patterns_of_short_intervals_are_read_over_a_second():
         watcher.take(sample(tick / 10, ONE, packet_seq_err=5 if tick >= 3 else 0))
         for tick in range(1, 16)
     ]
-    patterns = [[match.pattern for match in watched.said] for watched in intervals]
+    patterns = [[match.pattern for match in watched.findings] for watched in intervals]
     assert patterns[:2] == [[], []]
     assert patterns[2:11] == [["loss"]] * 9, "the loss stays visible for a second"
     assert patterns[12:] == [[]] * 3
@@ -59,12 +59,12 @@ def test_an_unplugged_link_is_absent_until_it_returns():
             ("mlx5_0", ""),
             ("mlx5_1", "gone"),
         ]
-        assert [(match.link, match.pattern) for match in watched.said] == [("mlx5_1", "gone")]
+        assert [(match.link, match.pattern) for match in watched.findings] == [("mlx5_1", "gone")]
     report = watcher.take(sample(3.0, ONE, TWO))
     assert [(flow.name, flow.state) for flow in report.links] == [
         ("mlx5_0", ""),
         ("mlx5_1", "new"),
-    ] and not report.said
+    ] and not report.findings
     assert [flow.state for flow in watcher.take(sample(4.0, ONE, TWO)).links] == ["", ""]
 
 

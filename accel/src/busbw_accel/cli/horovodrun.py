@@ -15,7 +15,7 @@ from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, not_empty
 from busbw.cli.options.shared import options
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import UsageError
 from busbw.core.version import __version__
 from busbw.launch import hosts, mpirun
@@ -155,7 +155,7 @@ def command(
                 f"{option} is for mpirun, which an elastic job does not use", f"leave out {option}"
             )
         if ifname:
-            talk(
+            print_err(
                 "note: --network-interfaces has no effect: the ranks of an elastic job use the"
                 " loopback interface"
             )
@@ -165,14 +165,14 @@ def command(
     if named:
         named = hosts.share(named, ranks)
     if mpi:
-        talk("note: --mpi: operations on CPUs use Gloo, not MPI")
+        print_err("note: --mpi: operations on CPUs use Gloo, not MPI")
     environment = forwarded(PASSED_ON) if named else {}
     environment |= variables(tuning)
     count = sum(host.slots for host in named) or ranks or 1
     line = mpirun.command(mpirun.find(), args, count, named, ifname, environment)
     line[1:1] = mpi_args
     if dry_run:
-        answer(shlex.join(line) + "\n")
+        print_out(shlex.join(line) + "\n")
     else:
         _become(line)
     return 0

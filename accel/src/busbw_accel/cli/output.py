@@ -1,7 +1,7 @@
 """What `busbw train` prints while it runs."""
 
 from busbw.cli.output import Output
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.result import Outcome
 from busbw.measure.events import Ended, Event, Started
@@ -16,10 +16,10 @@ class TrainOutput(Output):
         """Print header, iterations, ends of methods and footer."""
         assert isinstance(result, TrainResult)
         if isinstance(event, Started):
-            answer(train_text.header(result, width()))
+            print_out(train_text.header(result, width()))
         elif isinstance(event, Iteration):
-            answer(train_text.iteration(result, event.method, event.number, event.rate))
+            print_out(train_text.iteration(result, event.method, event.number, event.rate))
         elif isinstance(event, Trained):
-            answer(train_text.method_end(result, event.run.method))
+            print_out(train_text.method_end(result, event.run.method))
         elif isinstance(event, Ended):
-            answer(train_text.footer(result, width()))
+            print_out(train_text.footer(result, width()))

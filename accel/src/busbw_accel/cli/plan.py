@@ -18,7 +18,7 @@ from busbw.cli.options.shared import (
     take_where,
 )
 from busbw.cli.output import Output
-from busbw.cli.streams import ReaderGone, answer, talk
+from busbw.cli.streams import ReaderGone, print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Outcome
@@ -53,7 +53,7 @@ class PlanOutput(Output):
     def show(self, event: Event, result: Outcome) -> None:
         """Print the header before the first round, and all lines after the last."""
         if isinstance(event, Started) and self.first and isinstance(result, PlanResult):
-            answer(plan_text.header(result, width()))
+            print_out(plan_text.header(result, width()))
         elif isinstance(event, Ended):
             self._print_lines(result)
 
@@ -69,7 +69,7 @@ class PlanOutput(Output):
         if isinstance(result, PlanResult) and result.plan and not self._printed:
             self._printed = True
             survey = plan_text.surveyed(result, result.plan, width()) if self.first else ""
-            answer(survey + plan_text.rows(result, result.plan, width()))
+            print_out(survey + plan_text.rows(result, result.plan, width()))
 
 
 @click.command(
@@ -201,7 +201,7 @@ def command(
     if request and recorded is None:
         return int(Exit.OK)
     if recorded is not None:
-        where, check = recorded_plan.placement(recorded, where), "none"
+        where, check = recorded_plan.launch_target(recorded, where), "none"
     methods, suitable = defaults(where)
     names = asked or tuple(methods)
     if recorded is None:
@@ -226,12 +226,12 @@ def command(
     result = Planner(job, where, file, sink).run(
         rounds or transport_table.parse(",".join(suitable)), check
     )
-    answer(plan_text.footer(result, width()) if table else encoded(result).decode())
+    print_out(plan_text.footer(result, width()) if table else encoded(result).decode())
     keep(result, asked=history)
     if file is not None:
         save(encoded(result), file)  # raises; during the run a failure is only a warning
     refusal = plan_text.refusal(result)
     said = [] if table else filter(None, [refusal.strip(), *result.errors])
     for text in said:
-        talk(text)
+        print_err(text)
     return int(Exit.UNKNOWN if refusal or result.errors else Exit.OK)

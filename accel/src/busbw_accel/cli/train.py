@@ -10,7 +10,7 @@ from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, exit_code, print_command
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.errors import Exit, UsageError
 from busbw.measure.record import Record
 from busbw.measure.start import run
@@ -152,5 +152,5 @@ def command(
         result = run(job, where, output(record))
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradiction and not table:
-        talk(contradiction.strip())
+        print_err(contradiction.strip())
     return int(Exit.UNKNOWN) if contradiction else exit_code(result)

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from busbw.cli.keep import keep
-from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.output import Output
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import parse_size
@@ -64,7 +64,7 @@ def take_states(model: str, fields: dict[str, Any]) -> StatesSpec | None:
         raise UsageError(
             "gpt has no size of its own", "give the number of parameters, like --params 1.5B"
         )
-    if given("precision") and fields["precision"] != "bf16":
+    if is_given("precision") and fields["precision"] != "bf16":
         raise UsageError(
             f"--precision {fields['precision']}: gpt computes in bf16",
             "leave it out, or train gpt2",
@@ -94,9 +94,9 @@ class Table:
     def add(self, result: TrainResult, run: Any) -> None:
         """Print one line."""
         if not self._has_header:
-            answer(states_text.header(result, width()))
+            print_out(states_text.header(result, width()))
         self._has_header = True
-        answer(states_text.row(result, run, width()))
+        print_out(states_text.row(result, run, width()))
 
 
 def train(
@@ -120,7 +120,7 @@ def train(
     add_line = Table().add if table else lambda *_: None
     comparison = StatesComparison(job, where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
-    answer(states_text.footer(result, width()) if table else encoded(result).decode())
+    print_out(states_text.footer(result, width()) if table else encoded(result).decode())
     keep(result, asked=history)
     nothing = not largest and all(run.failed for run in result.training.runs)
     return int(Exit.UNKNOWN if nothing else Exit.OK)
@@ -128,7 +128,7 @@ def train(
 
 def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:
     """Set the defaults of a gpt in `fields`, and return its methods."""
-    fields.update({name: value for name, value in DEFAULT_STEPS.items() if not given(name)})
+    fields.update({name: value for name, value in DEFAULT_STEPS.items() if not is_given(name)})
     return tuple(method.name for method in parse_all(methods or ",".join(DEFAULT)))
 
 

@@ -67,7 +67,7 @@ def parts(shape: GptShape, sequence: int) -> list[Part]:
 
 
 def on_gpu(all_parts: list[Part], gpu_share: float) -> list[bool]:
-    """Which parts keep their states on the GPU: see busbw_accel.offloading.placement.choose."""
+    """Which parts keep their states on the GPU: see busbw_accel.offloading.state_memory.choose."""
     total = sum(part.count for part in all_parts)
     kept = 0
     chosen = []
@@ -104,7 +104,7 @@ class _Piece:
     unit: int
     count: int
     made_s: float
-    came_s: float = 0.0
+    copied_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -216,17 +216,17 @@ class Schedule:
         machine = self._machine
         for piece in gradients:
             state.down = max(state.down, piece.made_s) + SLOT * piece.count / machine.down
-            piece.came_s = state.down
+            piece.copied_s = state.down
         self._in_flight = max(self._in_flight, _largest_waiting(gradients))
         waiting: list[tuple[int, int]] = []  # unit and number of pieces that may be updated
         coming, at = 0, state.adam
         for _ in gradients:
             while coming < len(gradients):
-                came = self._came(gradients[coming], state)
-                if waiting and came > at:
+                available_s = self._available_s(gradients[coming], state)
+                if waiting and available_s > at:
                     break
                 if not waiting:
-                    at = max(at, came)
+                    at = max(at, available_s)
                 heapq.heappush(waiting, (gradients[coming].unit, coming))
                 coming += 1
             unit, number = heapq.heappop(waiting)
@@ -239,17 +239,17 @@ class Schedule:
         if self._stream:
             state.ready[ROOT] = state.updated.get(ROOT, 0.0)
 
-    def _came(self, piece: _Piece, state: _State) -> float:
+    def _available_s(self, piece: _Piece, state: _State) -> float:
         """When a piece may be updated: with clipping and streamed weights after backward."""
         if self._training.max_norm is not None and self._stream:
-            return max(piece.came_s, state.gpu)
-        return piece.came_s
+            return max(piece.copied_s, state.gpu)
+        return piece.copied_s
 
 
 def _largest_waiting(gradients: list[_Piece]) -> int:
     """The largest number of bytes of gradients that exist at a time and have not been copied."""
     changes = [(piece.made_s, SLOT * piece.count) for piece in gradients]
-    changes += [(piece.came_s, -SLOT * piece.count) for piece in gradients]
+    changes += [(piece.copied_s, -SLOT * piece.count) for piece in gradients]
     largest = waiting = 0
     for _, change in sorted(changes):
         waiting += change

@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.core.errors import UsageError
 from busbw_accel.ddp import Attached, prepare, uncompiled
 from busbw_accel.offloading.optimizer import OffloadedAdamW
-from busbw_accel.offloading.placement import Offloaded, Unit, choose, divide, local_part, owners
 from busbw_accel.offloading.settings import OffloadSettings
+from busbw_accel.offloading.state_memory import Offloaded, Unit, choose, divide, local_part, owners
 from busbw_accel.offloading.streaming import Streamer
 from busbw_accel.settings import Settings
 

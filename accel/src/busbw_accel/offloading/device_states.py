@@ -3,7 +3,7 @@
 import torch
 
 from busbw_accel.host_adam import Rule
-from busbw_accel.offloading.placement import Offloaded
+from busbw_accel.offloading.state_memory import Offloaded
 
 
 def update(

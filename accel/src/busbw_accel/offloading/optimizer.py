@@ -15,9 +15,9 @@ from busbw_accel import checkpoint
 from busbw_accel.host_adam import HostAdam, Rule
 from busbw_accel.offloading import clipping, saving
 from busbw_accel.offloading.copy_streams import Lane
-from busbw_accel.offloading.placement import Offloaded, Placement, Staging, Unit, local_part
 from busbw_accel.offloading.schedule import Norms, Schedule
 from busbw_accel.offloading.settings import OffloadSettings
+from busbw_accel.offloading.state_memory import Offloaded, Placement, Staging, Unit, local_part
 from busbw_accel.offloading.worker import Worker
 
 KIND = "busbw_accel.offload"
@@ -53,7 +53,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
     ) -> None:
         super().__init__(groups, {})
         self.settings, self.parameters, self._root = settings, parameters, root
-        self.placement = Placement(parameters, device)
+        self.state_memory = Placement(parameters, device)
         self.down, self.up = Lane(device), Lane(device)
         norms = Norms(parameters, device)
         self._staging = None if settings.stream_weights else Staging(parameters, self.up)
@@ -203,7 +203,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Only `offload` adds groups."""
-        if getattr(self, "placement", None) is not None:
+        if getattr(self, "state_memory", None) is not None:
             raise UsageError(
                 "an offloaded AdamW takes no more parameters", "give all to AdamW before offload"
             )
@@ -285,7 +285,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
                 finish()
             if self._staging is not None:
                 self._staging.close()
-            self.placement.close()
+            self.state_memory.close()
 
     def at_end(self, calls: Sequence[Callable[[], object]]) -> None:
         """Add functions that `close` calls after the updates."""

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from busbw.core.errors import UsageError
-from busbw_accel.offloading.placement import Offloaded, local_part
+from busbw_accel.offloading.state_memory import Offloaded, local_part
 
 _NAMES = {"exp_avg": "moment", "exp_avg_sq": "square"}
 

@@ -23,8 +23,8 @@ from busbw.core.errors import BusbwError, UsageError
 from busbw_accel.host_adam import Rule
 from busbw_accel.offloading import device_states
 from busbw_accel.offloading.copy_streams import Lane
-from busbw_accel.offloading.placement import Offloaded
 from busbw_accel.offloading.settings import OffloadSettings
+from busbw_accel.offloading.state_memory import Offloaded
 from busbw_accel.offloading.worker import Piece, Worker
 
 EPSILON = 1e-6  # of clip_grad_norm_

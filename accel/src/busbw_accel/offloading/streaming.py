@@ -13,7 +13,7 @@ from torch import nn
 from busbw.core.errors import UsageError
 from busbw_accel.offloading.copy_streams import Copied, Moment
 from busbw_accel.offloading.optimizer import OffloadedAdamW
-from busbw_accel.offloading.placement import Offloaded, Unit, local_part
+from busbw_accel.offloading.state_memory import Offloaded, Unit, local_part
 
 
 class Streamed:

@@ -13,7 +13,7 @@ import torch
 from busbw.core.errors import BusbwError
 from busbw_accel.host_adam import HostAdam, Rule, States
 from busbw_accel.offloading.copy_streams import Copied, Lane
-from busbw_accel.offloading.placement import Offloaded, Staging
+from busbw_accel.offloading.state_memory import Offloaded, Staging
 
 # The limit of each wait for updates. Those of 13e9 parameters on one core take a minute.
 LIMIT_S = 600.0

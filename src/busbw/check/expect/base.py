@@ -53,7 +53,7 @@ def expectation(row: CheckRow) -> Callable[[Judge[Target]], Expectation]:
     return register
 
 
-def shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A value as it is written in a message."""
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -106,7 +106,7 @@ class Comparison:
         key: tuple[str | int, ...],
         where: str,
         *,
-        unit: Callable[[float], str] = shown,
+        unit: Callable[[float], str] = shown_value,
         tolerance: float = 0.0,
     ) -> None:
         """`value` must be at least `expected` times (1 - `tolerance`); else as `same`.
@@ -125,7 +125,7 @@ class Comparison:
         where: str,
         *,
         right: bool,
-        unit: Callable[..., str] = shown,
+        unit: Callable[..., str] = shown_value,
     ) -> None:
         if expected is None:
             return

@@ -11,7 +11,7 @@ from busbw.check.expect.base import Comparison, Target, expectation, gib
 from busbw.check.expect.network import port_groups
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.pci import at
+from busbw.host.pci import device_directory
 
 KERNEL = "/proc/sys/kernel/osrelease"
 DRIVER = "nvmlSystemGetDriverVersion"
@@ -277,7 +277,7 @@ def _compare_link(
         speed,
         expected.pcie_gt_s,
         (*table, "pcie_gt_s"),
-        f"{at(bdf)}/{which}",
+        f"{device_directory(bdf)}/{which}",
         unit=_gt_s,
     )
     compared.least(
@@ -285,7 +285,7 @@ def _compare_link(
         width,
         expected.pcie_width,
         (*table, "pcie_width"),
-        f"{at(bdf)}/current_link_width",
+        f"{device_directory(bdf)}/current_link_width",
         unit=_lanes,
     )
     return compared.findings()

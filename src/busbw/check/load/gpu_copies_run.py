@@ -18,7 +18,7 @@ from busbw.core.errors import BusbwError
 from busbw.engines.cuda_kernels import HostCopies
 from busbw.engines.cuda_runtime import Gpu, device_count
 from busbw.host.gpu_samples import Sampler
-from busbw.host.pci import at
+from busbw.host.pci import device_directory
 from busbw.host.settings import cpu_set
 from busbw.host.source import Unavailable
 
@@ -60,7 +60,10 @@ def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
 def _run_near(bus_id: str) -> None:
     """Run on the CPUs near the GPU, if allowed, so that the pinned memory is there too."""
     with suppress(OSError):
-        local = cpu_set(Path(f"{at(bus_id)}/local_cpulist").read_text().strip()) & ALLOWED_CPUS
+        local = (
+            cpu_set(Path(f"{device_directory(bus_id)}/local_cpulist").read_text().strip())
+            & ALLOWED_CPUS
+        )
         os.sched_setaffinity(0, local or ALLOWED_CPUS)
 
 

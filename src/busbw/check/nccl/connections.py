@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import (
     REMOVE_VARIABLE,
     VARIABLE_SOURCES,
     Setting,
-    known,
+    is_machine_known,
     settings,
     variable,
     version,
@@ -110,7 +110,7 @@ def check_ib_tc(machine: Machine) -> Iterator[Finding]:
         yield skipped(f"{setting.text}: there is no RoCE port")
     elif not machine.roce_ports:
         remark = "compare it with the hosts' ports and the switches"
-        if known(machine):
+        if is_machine_known(machine):
             remark = "no RDMA device is visible here"
         message = f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}: {remark}"
         yield not_offered("", message, setting.evidence())
@@ -148,7 +148,7 @@ def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Fin
     if port_class == value:
         return passed(port.name, f"{TC_VARIABLE} is {decoded(value)}, as on the port", *evidence)
     message = f"{TC_VARIABLE} is {decoded(value)}, but the port sends with {decoded(port_class)}"
-    return warned(port.name, message, *evidence, fix=setting.to(str(port_class)))
+    return warned(port.name, message, *evidence, fix=setting.change_to(str(port_class)))
 
 
 IB_QPS = CheckRow(

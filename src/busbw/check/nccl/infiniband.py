@@ -10,7 +10,7 @@ from busbw.check.nccl.settings import (
     VARIABLE_SOURCES,
     Selection,
     Setting,
-    known,
+    is_machine_known,
     parse_selection,
     variable,
     version,
@@ -55,7 +55,7 @@ CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
 
 @variable(GID_INDEX, GID_VARIABLE)
 def check_gid_index(machine: Machine, setting: Setting) -> Finding:
-    if not machine.roce_ports and known(machine):
+    if not machine.roce_ports and is_machine_known(machine):
         return skipped(f"{setting.text}, but there is no RoCE port")
     types = {f"{port.path}/gid_attrs/types/{setting.value}": port for port in machine.roce_ports}
     evidence = [
@@ -109,7 +109,7 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
         right = _spelled_right(setting.value)
         if right != setting.value:
             message = f"{setting.text}: no driver gives its devices such names, but {MLX5}_0"
-            return warned("", message, setting.evidence(right), fix=setting.to(right))
+            return warned("", message, setting.evidence(right), fix=setting.change_to(right))
         prefixes = () if selection.exact or selection.excluded else _prefixes(selection)
         if prefixes:
             every = "selects" if len(prefixes) == 1 else "select"
@@ -118,7 +118,8 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
                 f"{setting.text}: {', '.join(prefixes)} {every} all devices whose names begin so,"
                 " also those for storage and management",
                 setting.evidence("= before exact names"),
-                fix=f"{setting.to('=NAME,NAME')} with the ports near the GPUs; {LIST_DEVICES}",
+                fix=f"{setting.change_to('=NAME,NAME')} with the ports near the GPUs;"
+                f" {LIST_DEVICES}",
             )
         return not_offered("", f"{setting.text}: no RDMA device is visible here", *evidence)
     return _judge_selection(machine, setting, selection, devices, evidence) or passed(
@@ -163,7 +164,9 @@ def _judge_selection(
     wide = selection.too_wide(devices)
     if wide:
         also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
-        return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
+        return warned(
+            "", f"{setting.text}: {also}", *evidence, fix=setting.change_to(selection.spelled())
+        )
     rates = {
         nic.name.partition(":")[0]: nic.rate
         for nic in machine.host.nics
@@ -176,16 +179,18 @@ def _judge_selection(
             f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
         )
         keep = tuple(name for name in chosen if name not in slow)
-        return warned("", message, *evidence, fix=setting.to(_named_only(selection, keep)))
+        return warned("", message, *evidence, fix=setting.change_to(_named_only(selection, keep)))
     return None
 
 
 def _chosen_names(setting: Setting, selection: Selection, chosen: tuple[str, ...]) -> str:
-    return setting.unset if selection.excluded else setting.to(selection.only(chosen))
+    return (
+        setting.unset if selection.excluded else setting.change_to(selection.restricted_to(chosen))
+    )
 
 
 def _named_only(selection: Selection, names: tuple[str, ...]) -> str:
-    return f"={','.join(names)}" if selection.excluded else selection.only(names)
+    return f"={','.join(names)}" if selection.excluded else selection.restricted_to(names)
 
 
 IB_DISABLE = CheckRow(
@@ -212,7 +217,7 @@ def check_ib_disable(machine: Machine, setting: Setting) -> Finding:
     active = [
         port.name for port in own_ports(machine) if port.active and driver(machine, port) != EFA
     ]
-    if not active and known(machine):
+    if not active and is_machine_known(machine):
         return passed(
             "", f"{setting.text}, and NCCL itself uses no active RDMA port", setting.evidence()
         )

@@ -46,7 +46,7 @@ class Setting:
             return f"unset {word(self.name)}"
         return filled("delete the line {text} from {file}", text=self.text, file=self.file)
 
-    def to(self, value: str) -> str:
+    def change_to(self, value: str) -> str:
         """The command or change that gives it another value."""
         text = assignment(self.name, value)
         return f"write {text} in {word(self.file)}" if self.file else f"export {text}"
@@ -116,7 +116,7 @@ def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Itera
         yield finding
 
 
-def known(machine: Machine) -> bool:
+def is_machine_known(machine: Machine) -> bool:
     """Whether any fact of the machine was read: False for only a command line."""
     return machine.text("/proc/sys/kernel/hostname") is not None
 
@@ -179,7 +179,7 @@ class Selection:
         entries = [token + port for token, port in zip(self.tokens, self.ports, strict=True)]
         return f"{'^' if self.excluded else ''}={','.join(entries)}"
 
-    def only(self, names: Iterable[str]) -> str:
+    def restricted_to(self, names: Iterable[str]) -> str:
         """The value that selects, of what this one selects, these names alone."""
         entries = [
             name + port

@@ -9,7 +9,7 @@ from busbw.check.nccl.settings import (
     REMOVE_VARIABLE,
     VARIABLE_SOURCES,
     Setting,
-    known,
+    is_machine_known,
     parse_selection,
     settings,
 )
@@ -92,7 +92,7 @@ def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) ->
     evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
     if not names:
         why = "the interfaces of the hosts are unknown"
-        if known(machine):
+        if is_machine_known(machine):
             why = "no interface is visible here"
         return not_offered("", f"{setting.text}: {why}", *evidence)
     chosen = selection.chosen(names)
@@ -106,12 +106,16 @@ def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) ->
     wide = selection.too_wide(names)
     if wide:
         also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
-        return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
+        return warned(
+            "", f"{setting.text}: {also}", *evidence, fix=setting.change_to(selection.spelled())
+        )
     virtual = [name for name in chosen if name.startswith((*VIRTUAL, DOCKER))]
     if virtual:
         message = f"{setting.text} selects {', '.join(virtual)}, which reaches no other host"
         kept = ",".join(name for name in chosen if name not in virtual)
-        return warned("", message, *evidence, fix=setting.to(f"={kept}") if kept else setting.unset)
+        return warned(
+            "", message, *evidence, fix=setting.change_to(f"={kept}") if kept else setting.unset
+        )
     return passed("", f"{setting.text} selects {', '.join(chosen)}", *evidence)
 
 
@@ -199,12 +203,12 @@ def check_gloo_socket_ifname(machine: Machine) -> Iterator[Finding]:
     if not names:
         yield not_offered("", f"{gloo.text}: no interface is visible here", *evidence)
     elif absent:
-        other = gloo.to(chosen[0]) if chosen and chosen[0] != "lo" else gloo.unset
+        other = gloo.change_to(chosen[0]) if chosen and chosen[0] != "lo" else gloo.unset
         yield failed(
             "", f"{gloo.text}: this host has no interface {', '.join(absent)}", *evidence, fix=other
         )
     elif nccl and not set(gloo_names) & set(chosen):
-        fix = gloo.to(chosen[0]) if chosen else nccl.unset
+        fix = gloo.change_to(chosen[0]) if chosen else nccl.unset
         yield warned(
             "", f"{gloo.text} is not among the interfaces of {nccl.text}", *evidence, fix=fix
         )

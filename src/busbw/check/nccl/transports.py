@@ -47,12 +47,12 @@ def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
             "",
             message,
             setting.evidence("a word"),
-            fix=Setting(GDR_VARIABLE, word, setting.file).to(word),
+            fix=Setting(GDR_VARIABLE, word, setting.file).change_to(word),
         )
     if value not in LEVELS:
         upper = value.upper()
         message = f"{setting.text} is not an NCCL path type, and has no effect"
-        fix = setting.to(upper) if upper in LEVELS else setting.unset
+        fix = setting.change_to(upper) if upper in LEVELS else setting.unset
         return warned("", message, setting.evidence(", ".join(LEGACY_LEVELS)), fix=fix)
     if setting.name == OLD_GDR_VARIABLE:
         return warned(

@@ -95,7 +95,7 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             FILE_VARIABLE,
             message,
             setting.evidence("%h and %p in the name"),
-            fix=setting.to(f"{setting.value}.%h.%p"),
+            fix=setting.change_to(f"{setting.value}.%h.%p"),
         )
     variables = settings(machine)
     level = variables.get(DEBUG_VARIABLE)
@@ -110,7 +110,10 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             f"{setting.text} is not a level that NCCL knows: it prints nothing, not even errors"
         )
         return warned(
-            setting.name, message, setting.evidence(", ".join(LEVELS)), fix=setting.to("WARN")
+            setting.name,
+            message,
+            setting.evidence(", ".join(LEVELS)),
+            fix=setting.change_to("WARN"),
         )
     else:
         better, excessive = "INFO", setting.value.upper() == "TRACE"
@@ -120,7 +123,7 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
         good=setting.text,
         bad=f"{setting.text} prints a line for each operation",
         evidence=(setting.evidence(better if excessive else ""),),
-        fix=setting.to(better),
+        fix=setting.change_to(better),
     )
 
 
@@ -213,7 +216,7 @@ def check_torch_names(machine: Machine, setting: Setting) -> Finding:
         setting.name,
         message,
         setting.evidence(new),
-        fix=Setting(new, setting.value, setting.file).to(setting.value),
+        fix=Setting(new, setting.value, setting.file).change_to(setting.value),
     )
 
 
@@ -322,7 +325,7 @@ def check_values(machine: Machine) -> Iterator[Finding]:
     ]
     for setting in words:
         meant = "1" if setting.value.lower() in TRUE_WORDS else "0"
-        fix = setting.to(meant)
+        fix = setting.change_to(meant)
         if meant == "1" and setting.name.endswith("_DISABLE"):
             # it has disabled nothing so far, and jobs ran
             fix = f"{setting.unset}; only if it must be disabled: {fix}"

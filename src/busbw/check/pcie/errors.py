@@ -15,7 +15,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.nic import RDMA
-from busbw.host.pci import at, errors, read_link
+from busbw.host.pci import device_directory, errors, read_link
 from busbw.host.source import Reading
 
 BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
@@ -72,7 +72,7 @@ def _read_counts(machine: Machine, parts: list[Part], kind: str) -> Iterator[Dev
     read_bridges: set[str] = set()
     for part in parts:
         for bdf in (part.device.bdf, *reversed(part.device.above or ())):
-            path = f"{at(bdf)}/aer_dev_{kind}"
+            path = f"{device_directory(bdf)}/aer_dev_{kind}"
             text = machine.text(path)
             if bdf not in read_bridges and text is not None:
                 yield DeviceErrors(part, bdf, path, errors(text))
@@ -323,7 +323,7 @@ def _files_by_device(machine: Machine) -> dict[str, list[str]]:
     for part in gpus(machine) + nics(machine):
         for bdf in (part.device.bdf, *(part.device.above or ())):
             name = part.name if bdf == part.device.bdf else bdf
-            by_device.setdefault(name, [f"{at(bdf)}/{file}" for file in OF_FUNCTION])
+            by_device.setdefault(name, [f"{device_directory(bdf)}/{file}" for file in OF_FUNCTION])
     for port in machine.ports:
         paths = by_device.setdefault(port.device, [])
         if port.number == "1":

@@ -9,7 +9,7 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import for_guests
-from busbw.host.pci import DEVICES, MELLANOX, at, driver
+from busbw.host.pci import DEVICES, MELLANOX, device_directory, driver
 from busbw.host.pci_config import REDIRECTING
 
 REDIRECTING_MASK = sum(1 << bit for bit in REDIRECTING)
@@ -69,7 +69,9 @@ def check_acs(machine: Machine) -> Iterator[Finding]:
     on = {bdf: names for bdf, names in bits.items() if names}
     if on:
         evidence = [
-            Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off")
+            Evidence(
+                f"{device_directory(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off"
+            )
             for bdf, names in on.items()
         ]
         message = (
@@ -82,7 +84,7 @@ def check_acs(machine: Machine) -> Iterator[Finding]:
         yield passed(
             "",
             f"ACS is off in {len(configs.read)} switch ports",
-            Evidence(f"{at(first)}/config, ACS control", "off"),
+            Evidence(f"{device_directory(first)}/config, ACS control", "off"),
         )
 
 

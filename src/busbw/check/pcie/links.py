@@ -9,7 +9,7 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import load, pcie_rate
-from busbw.host.pci import at, read_link
+from busbw.host.pci import device_directory, read_link
 
 MOVE_CARD = "drain the host and power it off; then move {bdf} to a slot with {lanes} lanes"
 
@@ -84,7 +84,7 @@ def _judge_narrow(step: UpstreamLink, width: int) -> Finding:
     fix = filled(WIDTH.fix, bdf=step.lower)
     if reason:
         fix = filled(MOVE_CARD, bdf=step.lower, lanes=best)
-    evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
+    evidence = Evidence(f"{device_directory(step.lower)}/current_link_width", str(width), str(best))
     return warned(
         step.part.name,
         f"{step.name} has {width} of {best} PCIe lanes{reason}",
@@ -171,7 +171,9 @@ def _judge_full(part: Part, step: UpstreamLink) -> Finding:
 
 def _judge_slow(step: UpstreamLink, speed: float, *, idle: bool) -> Finding:
     evidence = Evidence(
-        f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{_expected_speed(step):g} GT/s"
+        f"{device_directory(step.lower)}/current_link_speed",
+        f"{speed:g} GT/s",
+        f"{_expected_speed(step):g} GT/s",
     )
     text = f"{step.name} runs at {speed:g} of {_expected_speed(step):g} GT/s"
     if idle:

@@ -8,7 +8,7 @@ from busbw.check.pcie.under_load import GPUDIRECT_LOOPBACK
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.pci import DEVICES, at
+from busbw.host.pci import DEVICES, device_directory
 
 NVME_FOLDER, NVME_CLASS = "/sys/class/nvme", "0x010802"
 LIVE_STATE, TRANSIENT_STATES = "live", ("new", "resetting", "connecting")
@@ -76,10 +76,9 @@ def _unclaimed(machine: Machine, bdf: str) -> bool:
 
     Older kernels give no address: the device then has a folder.
     """
-    return not machine.names(f"{at(bdf)}/nvme") and machine.target(f"{at(bdf)}/driver") in (
-        "",
-        "nvme",
-    )
+    return not machine.names(f"{device_directory(bdf)}/nvme") and machine.target(
+        f"{device_directory(bdf)}/driver"
+    ) in ("", "nvme")
 
 
 def _judge_controller(machine: Machine, name: str, address: str) -> Finding:
@@ -124,14 +123,16 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
 
 
 def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
-    gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(NO_RESPONSE)
+    gone = (machine.read(f"{device_directory(bdf)}/config").data or b"").startswith(NO_RESPONSE)
     message = "PCI shows a drive, but it has no controller: the driver gave up on it"
     if gone:
         message = "the drive does not respond on PCI"
-    driver = machine.target(f"{at(bdf)}/driver")
+    driver = machine.target(f"{device_directory(bdf)}/driver")
     return failed(
         bdf,
         message,
-        Evidence(f"{at(bdf)}/driver", driver or "no driver", "nvme, with a controller"),
+        Evidence(
+            f"{device_directory(bdf)}/driver", driver or "no driver", "nvme, with a controller"
+        ),
         fix=filled(NO_CONTROLLER, bdf=bdf),
     )

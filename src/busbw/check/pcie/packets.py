@@ -8,7 +8,7 @@ from busbw.check.pcie.upstream import BRIDGES, CONFIG, amd_host, express, plain
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.pci import MELLANOX, at
+from busbw.host.pci import MELLANOX, device_directory
 
 BEST_READ_REQUEST = 4096
 # In the Device Control register: the code of 4096 bytes, and the bits of the size.
@@ -108,7 +108,11 @@ def check_max_payload(machine: Machine) -> Iterator[Finding]:
         sizes = {bdf: config.max_payload or 0 for bdf, config in configs.read.items()}
         least, *others = sorted(set(sizes.values()))
         evidence = [
-            Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the path")
+            Evidence(
+                f"{device_directory(bdf)}/config, Device Control",
+                f"{size} bytes",
+                "equal along the path",
+            )
             for bdf, size in sizes.items()
         ]
         if not others and least >= MIN_PAYLOAD_BYTES:

@@ -7,7 +7,7 @@ from pathlib import Path
 from busbw.check.base import broken, skipped, unanswered, unknown, unread
 from busbw.check.machine import Machine, Part, gpus, nics, slots
 from busbw.check.types import AS_ROOT, Evidence, Finding
-from busbw.host.pci import AMD, Link, at, links, read_link, shared
+from busbw.host.pci import AMD, Link, device_directory, links, read_link, shared
 from busbw.host.pci_config import Config, read_config
 from busbw.host.source import Reading
 
@@ -75,7 +75,7 @@ def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
 def amd_host(machine: Machine, part: Part) -> bool:
     if not part.device.above:
         return False
-    return machine.text(f"{at(part.device.above[0])}/vendor") == AMD
+    return machine.text(f"{device_directory(part.device.above[0])}/vendor") == AMD
 
 
 def group(machine: Machine, part: Part) -> str | None:

@@ -8,7 +8,7 @@ import click
 
 from busbw.check.base import Check
 from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
-from busbw.cli.options.parameters import given
+from busbw.cli.options.parameters import is_given
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
@@ -94,7 +94,7 @@ def refuse_files_as_commands(words: Sequence[str]) -> None:
 def refuse_before_subcommand(context: click.Context, subcommand: str) -> None:
     """UsageError for an option before the name of a subcommand."""
     for parameter in context.command.params:
-        if parameter.expose_value and parameter.name and given(parameter.name):
+        if parameter.expose_value and parameter.name and is_given(parameter.name):
             raise UsageError(
                 f"{parameter.opts[0]} stands before {subcommand}, which does not read it",
                 "give options of a command after its name",

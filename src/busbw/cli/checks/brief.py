@@ -8,7 +8,7 @@ import click
 from busbw.check.brief import brief_without
 from busbw.cli.checks.arguments import refuse_files_as_commands
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
 
@@ -17,7 +17,7 @@ def _answer_unknown(name: str, reason: str) -> int:
     """Print the line of a machine that was not checked; returns the exit code."""
     reason = reason.removeprefix(f"{name}: ")
     code, line = brief_without(name or platform.node(), reason, Verdict.UNKNOWN)
-    answer(line)
+    print_out(line)
     return code
 
 

@@ -9,7 +9,7 @@ from busbw.check.command import lint
 from busbw.check.command import text as command_text
 from busbw.check.machine import Machine
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
@@ -49,9 +49,9 @@ def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_n
             lambda source: lint.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S
         )
     if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
-        answer(command_text.text(report, width(), everything=everything))
+        print_out(command_text.text(report, width(), everything=everything))
     verdicts = {finding.verdict for line in report.lines for finding in line.findings}
     return int(Exit.BAD if Verdict.FAIL in verdicts else Exit.OK)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from busbw.cli.config.settings import Settings, in_force
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.env import VARIABLES
 from busbw.core.errors import Exit, UsageError
@@ -49,11 +49,11 @@ def command(format_name: str) -> int:
     lines = _lines(settings)
     if format_name == "json":
         document = {"settings": lines, "files": settings.files}
-        answer(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+        print_out(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
     else:
-        answer(_table(lines, width()) + "\n" + _files(settings))
+        print_out(_table(lines, width()) + "\n" + _files(settings))
     for name in _misspelt(os.environ):
-        talk(name)
+        print_err(name)
     return int(Exit.OK)
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.engines.registry import ENGINES
 
 INDENT = 7
@@ -13,8 +13,8 @@ def command() -> int:
     """List the engines that can run on this machine, and what the others need."""
     for row in ENGINES:
         reason = row.availability()
-        answer(f"{row.name:{INDENT}}{row.help}\n")
-        answer(f"{'':{INDENT}}{'ready' if reason is None else f'no: {reason}'}\n")
+        print_out(f"{row.name:{INDENT}}{row.help}\n")
+        print_out(f"{'':{INDENT}}{'ready' if reason is None else f'no: {reason}'}\n")
         if reason is not None:
-            answer(f"{'':{INDENT}}{row.install}\n")
+            print_out(f"{'':{INDENT}}{row.install}\n")
     return 0

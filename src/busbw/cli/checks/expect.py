@@ -14,9 +14,9 @@ from busbw.check.expect.learn import learned
 from busbw.check.expect.spec import Expectations
 from busbw.check.expect.text import text
 from busbw.check.types import CheckReport
-from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.shared import Decorator, options
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.sizes import counted
@@ -120,8 +120,8 @@ def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> 
     faults = [finding for finding in report.findings if finding.verdict is Verdict.FAIL]
     if faults and not force:
         number = counted(len({finding.id for finding in faults}), "check")
-        talk(view.findings(faults, everything=False))
-        talk(
+        print_err(view.findings(faults, everything=False))
+        print_err(
             f"error: nothing is learned from {report.host}: {number} failed\n\n"
             "hint: learn from a good node, or add --force"
         )
@@ -131,8 +131,8 @@ def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> 
             f"{report.host}: nothing could be read that a node can be expected to have",
             "run it on a GPU node, as root",
         )
-    answer(text(expectations, _origin(report)))
-    talk(view.summary(report.findings).strip())
+    print_out(text(expectations, _origin(report)))
+    print_err(view.summary(report.findings).strip())
     return int(Exit.OK)
 
 
@@ -141,7 +141,7 @@ def _refuse_ignored(files: Sequence[str]) -> None:
     command = click.get_current_context().command
     parameters = {parameter.name: parameter for parameter in command.params}
     for name in EXCLUDED:
-        if given(name):
+        if is_given(name):
             option = parameters[name].opts[0]
             hint = f"leave out {option}"
             if name in HOSTS:

@@ -4,7 +4,7 @@ import click
 
 from busbw.check import text as view
 from busbw.check.registry import find_row
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 
@@ -17,5 +17,5 @@ def command(names: tuple[str, ...]) -> int:
     `busbw check --list` lists both.
     """
     rows = [find_row(name) for name in names]
-    answer("\n".join(view.page(row, width()) for row in rows))
+    print_out("\n".join(view.page(row, width()) for row in rows))
     return int(Exit.OK)

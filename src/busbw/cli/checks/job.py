@@ -5,7 +5,7 @@ import msgspec
 
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
@@ -71,7 +71,7 @@ def command(
         )
     report = examine(names, ras, seconds, calls, unread)
     if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
-        answer(view.text(report, width()))
+        print_out(view.text(report, width()))
     return int(EXITS.get(report.verdict, Exit.UNKNOWN))

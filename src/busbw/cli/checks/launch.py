@@ -8,7 +8,7 @@ from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.launch.hostfile import given_hosts
@@ -67,10 +67,10 @@ def command(
     for stage in launching.stages(context):
         done.append(stage)
         if format_name == "table":
-            answer(launch_text.stage(stage, width()))
+            print_out(launch_text.stage(stage, width()))
     diagnosis = launching.diagnosis(context, done)
     if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
+        print_out(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
     else:
-        answer(launch_text.commands(diagnosis))
+        print_out(launch_text.commands(diagnosis))
     return int(Exit.BAD if diagnosis.failed else Exit.OK)

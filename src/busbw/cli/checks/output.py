@@ -11,7 +11,7 @@ from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
 from busbw.check.text import text
 from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
@@ -120,7 +120,7 @@ class Output:
         if self.file:
             save(printed.encode(), Path(self.file), "name a file that you can write", shared=True)
         else:
-            answer(printed)
+            print_out(printed)
 
 
 def _json(report: CheckReport | ClusterReport) -> str:

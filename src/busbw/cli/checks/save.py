@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from busbw.check.snapshot import snapshot
-from busbw.cli.options.parameters import given, not_empty
-from busbw.cli.streams import answer, talk
+from busbw.cli.options.parameters import is_given, not_empty
+from busbw.cli.streams import print_err, print_out
 from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host.limited import GivenUp, given_up, within
@@ -39,14 +39,14 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
         check_writable(Path(file), overwrite=force, what=f"--save {file}")
     text, unread = within(_take, Live(), limit_s=limit_s)
     for reason in unread:
-        talk(f"note: {reason}")
+        print_err(f"note: {reason}")
     data = text.encode()
     if file == STDOUT:
-        answer(text)
+        print_out(text)
     else:
         save(data, Path(file), "make room, or name another file with --save")
         count = len(text.splitlines()) - 1
-        talk(f"{file}: {count} readings; busbw check --from {file} checks them")
+        print_err(f"{file}: {count} readings; busbw check --from {file} checks them")
     return parse_archive(data, file)
 
 
@@ -58,7 +58,7 @@ def refuse_others() -> None:
     }
     there = shlex.join(program.module_command("busbw", "check", "--save", "-"))
     for name in EXCLUDED:
-        if given(name):
+        if is_given(name):
             raise UsageError(
                 f"{options[name]} with --save: --save reads this machine, once",
                 f"leave out one of them; for other hosts: ssh h1 {there} > h1.jsonl",

@@ -6,7 +6,7 @@ import msgspec
 from busbw.check.trend import text as view
 from busbw.check.trend.growth import trend
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 
@@ -23,9 +23,9 @@ def command(files: tuple[str, ...], format_name: str) -> int:
     """
     report = trend(files)
     if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
-        answer(view.text(report, width()))
+        print_out(view.text(report, width()))
     if report.odd:
         return int(Exit.BAD)
     return int(Exit.OK if report.links else Exit.UNKNOWN)

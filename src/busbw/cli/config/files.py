@@ -38,7 +38,7 @@ class ConfigFile:
         return self.name
 
 
-def shown(path: Path) -> str:
+def shown_path(path: Path) -> str:
     """The path as messages show it: `./busbw.toml`, `~/.config/busbw/busbw.toml`."""
     if path == Path(FILE_NAME):
         return f"./{FILE_NAME}"
@@ -54,7 +54,7 @@ def find(path: Path) -> ConfigFile | None:
 
     What is read is the file that was judged, even if another one takes its place meanwhile.
     """
-    name = shown(path)
+    name = shown_path(path)
     try:
         link = path.lstat()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -112,7 +112,7 @@ def _refuse_foreign(path: Path, status: os.stat_result) -> None:
     if os.geteuid() == ROOT:  # under sudo, the user's own file
         with suppress(ValueError):
             trusted.add(int(os.environ.get("SUDO_UID", "")))
-    name = shown(path)
+    name = shown_path(path)
     named = f"read it, then name it: --config {path}; or remove it"
     if status.st_uid not in trusted:
         raise UsageError(f"{name}: it belongs to {_user(status.st_uid)}, not to you", named)

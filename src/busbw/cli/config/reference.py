@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.errors import BusbwError
 from busbw.core.settings import OFF
 from busbw.reference.place import VARIABLE, own_file
@@ -46,5 +46,5 @@ def known_or_published(file: Path | None = None) -> "Reference":
     try:
         return known_curves(file)
     except BusbwError as error:
-        talk(f"warning: {error.message}; only published runs are compared with")
+        print_err(f"warning: {error.message}; only published runs are compared with")
         return built_in()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.config import values
-from busbw.cli.config.files import ConfigFile, find, load, shown
+from busbw.cli.config.files import ConfigFile, find, load, shown_path
 from busbw.cli.config.option import META
 from busbw.core.errors import UsageError, unknown
 from busbw.core.settings import BY_KEY, CONFIG_VARIABLE, REPLACES, SETTINGS, places
@@ -48,7 +48,7 @@ def read(named: str, environment: Mapping[str, str]) -> Settings:
         files = []
         for path in places(environment):
             file = find(path)
-            settings.files[shown(path)] = file is not None
+            settings.files[shown_path(path)] = file is not None
             if file:
                 files.append(file)
     for file in reversed(files):

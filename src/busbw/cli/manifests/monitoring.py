@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.manifests.words import every_option, parse_check, program_option
-from busbw.cli.streams import answer, talk
+from busbw.cli.streams import print_err, print_out
 from busbw.launch.manifest import alerts, filler, systemd
 from busbw.launch.manifest.systemd import Service
 from busbw.measure.record import check_writable, save
@@ -29,7 +29,7 @@ def rules_command(every_s: int) -> int:
 
     `--every` is that of the units: verdicts are stale after six times as long.
     """
-    answer(alerts.rules(every_s))
+    print_out(alerts.rules(every_s))
     return 0
 
 
@@ -40,7 +40,7 @@ def rules_command(every_s: int) -> int:
 )
 def dashboard_command() -> int:
     """Print a dashboard to import into Grafana: `busbw manifest grafana-dashboard > busbw.json`."""
-    answer(filler.plain("grafana-dashboard.json"))
+    print_out(filler.plain("grafana-dashboard.json"))
     return 0
 
 
@@ -111,7 +111,7 @@ def systemd_command(
         _write(texts, Path(into), force=force)
         _warn_if_missing(service)
     else:
-        answer("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
+        print_out("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
     _warn_if_private(Path(service.program))
     return 0
 
@@ -122,20 +122,20 @@ def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:
         check_writable(folder / name, overwrite=force, what=f"--into {folder}/{name}")
     for name, text in texts.items():
         save(text.encode(), folder / name, "make room in the directory", shared=True)
-        talk(f"wrote {folder / name}")
-    talk("next: systemctl daemon-reload")
-    talk("next: systemctl enable --now busbw-watch.service busbw-check.timer")
+        print_err(f"wrote {folder / name}")
+    print_err("next: systemctl daemon-reload")
+    print_err("next: systemctl enable --now busbw-watch.service busbw-check.timer")
 
 
 def _warn_if_missing(service: Service) -> None:
     """Warn if this host lacks what a unit needs: systemd would name the failed step alone."""
     if service.token_file and not Path(service.token_file).is_file():
-        talk(
+        print_err(
             f"note: --token-file {service.token_file}: no such file; busbw-watch.service does not"
             " start without it"
         )
     if not Path(service.directory).is_dir():
-        talk(
+        print_err(
             f"note: --textfile-directory {service.directory}: no such directory;"
             " busbw-check.service does not start without it"
         )
@@ -146,7 +146,7 @@ def _warn_if_private(program: Path) -> None:
     for path in (program, _interpreter(program)):
         for folder in path.resolve().parents:
             if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
-                talk(
+                print_err(
                     f"note: {path}: busbw-watch.service runs as a user that cannot enter {folder};"
                     " install busbw and its Python elsewhere, and give --program"
                 )

@@ -32,7 +32,7 @@ def argv() -> list[str]:
     return masked_words([*words[:end], *from_settings, *words[end:]])
 
 
-def given(parameter: str) -> bool:
+def is_given(parameter: str) -> bool:
     """Whether the command line has the parameter itself; what a setting gives is a default."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is ParameterSource.COMMANDLINE

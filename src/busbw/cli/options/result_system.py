@@ -19,8 +19,8 @@ def system_of(
     """
     system, topo, links = described
     given = given_system(system, topo, links)
-    placement = _placement(result, given[0] if given else None, nodes)
-    hosts, per_host = placement
+    shape_of_job = _hosts_and_ranks(result, given[0] if given else None, nodes)
+    hosts, per_host = shape_of_job
     hardware, source = given or (_recorded(result, file, links), file)
     hardware = replace(hardware, gpus=max(hardware.gpus, per_host))
     if hosts > 1 and not hardware.nics:
@@ -29,10 +29,10 @@ def system_of(
             why or f"{file}: the NICs of its {hosts} hosts are unknown",
             "give those that the job uses, like --nics 8x400G",
         )
-    return hardware, source, placement
+    return hardware, source, shape_of_job
 
 
-def _placement(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
+def _hosts_and_ranks(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
     """The number of NVLink domains and of ranks on each: what the file says, or all GPUs of a
     described system. Described hosts are not joined to racks.
     """

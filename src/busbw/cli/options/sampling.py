@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busbw.cli.options.parameters import Seconds, Share, given
+from busbw.cli.options.parameters import Seconds, Share, is_given
 from busbw.cli.options.shared import options
 from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, MAX_TIME_S
@@ -83,19 +83,19 @@ def take_sampling(fields: dict[str, Any]) -> "Sampling | None":
 
     chosen = {name: fields.pop(name) for name in PRECISE_ONLY}
     if fields.pop("timing") == "classic":
-        for name in filter(given, PRECISE_ONLY):
+        for name in filter(is_given, PRECISE_ONLY):
             raise UsageError(
                 f"--{name.replace('_', '-')} with --timing classic: only precise timing has it",
                 "leave out one of them",
             )
         return None
-    for name in filter(given, CLASSIC_ONLY):
+    for name in filter(is_given, CLASSIC_ONLY):
         raise UsageError(
             f"{BY_FIELD[name].name(strict=True)}: only classic timing has it",
             "add --timing classic, or leave it out",
         )
-    iters = fields["iters"] if given("iters") else 0
-    if given("iters") and not 1 <= iters <= MAX_TAIL_SAMPLES:
+    iters = fields["iters"] if is_given("iters") else 0
+    if is_given("iters") and not 1 <= iters <= MAX_TAIL_SAMPLES:
         raise UsageError(
             f"--iters {iters}: precise timing takes 1 to {MAX_TAIL_SAMPLES}",
             "leave it out to take as many as needed",

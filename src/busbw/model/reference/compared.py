@@ -73,7 +73,7 @@ class Ran:
         return f"{self.hosts} x {self.per_host} {gpu}{nics}"
 
 
-def ran_of(result: Result, system: System, placement: tuple[int, int]) -> Ran:
+def ran_of(result: Result, system: System, hosts_and_ranks: tuple[int, int]) -> Ran:
     """What a result of this system and of so many hosts and ranks on each ran."""
     if result.library.network == SOCKET:
         system = replace(system, network=networks()["socket"])
@@ -83,7 +83,7 @@ def ran_of(result: Result, system: System, placement: tuple[int, int]) -> Ran:
         system = with_assumed_network(system)
     row = result.spec.row
     may = allowed(result.environment, row.name)
-    return Ran(Setting(system, of_number(result.library.nccl), may), row, *placement)
+    return Ran(Setting(system, of_number(result.library.nccl), may), row, *hosts_and_ranks)
 
 
 def recorded_run(result: Result) -> Ran | str:

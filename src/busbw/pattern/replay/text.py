@@ -82,7 +82,9 @@ def render_all(
         columns = [*columns[:at], CHANNELS, *columns[at:]]
         order = tuple(title for title in order if title != "ran")
     table = aligned(columns, rows[:row_limit], width, order)
-    table += more(hidden, sum(row.total_s or 0.0 for row in hidden), _total_s(result.replay))
+    table += hidden_rows_line(
+        hidden, sum(row.total_s or 0.0 for row in hidden), _total_s(result.replay)
+    )
     end = wrapped("\n" + totals(result), width)
     if ran:
         end += f"\n{ran_text.text(result, width)}"
@@ -116,7 +118,7 @@ def _total_s(replay: Replay) -> float:
     return sum(row.total_s or 0.0 for row in replay.rows)
 
 
-def more(rows: Sequence[object], amount: float, total: float) -> str:
+def hidden_rows_line(rows: Sequence[object], amount: float, total: float) -> str:
     """A line for the rows that are not shown, which have `amount` of `total`; '' without rows."""
     if not rows:
         return ""

@@ -58,7 +58,7 @@ class _Search:
         self._require_all_reduces()
         if not self._pattern.calls:
             raise UsageError(f"{self._source}: the order of its calls is unknown", RECORD_HINT)
-        steps = self._with_buckets() if self._facts.shapes else self._that_repeat()
+        steps = self._with_buckets() if self._facts.shapes else self._of_repeated_sizes()
         if len(steps.calls) < MIN_STEPS:
             repeated = counted(len(steps.calls), "step") if steps.calls else "no step repeats"
             raise NoMeasurement(
@@ -154,7 +154,7 @@ class _Search:
                 at += 1
         return steps
 
-    def _that_repeat(self) -> GradientSteps:
+    def _of_repeated_sizes(self) -> GradientSteps:
         """The steps of a pattern without DDP's facts: all-reduces that repeat up to the end.
 
         Only one communicator may all-reduce what can be gradients.

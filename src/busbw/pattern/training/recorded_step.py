@@ -50,7 +50,7 @@ class RecordedStep(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         """Whether the parameters of all buckets are known."""
         return all(bucket.shapes for bucket in self.buckets)
 
-    def placement(self) -> str:
+    def hosts_text(self) -> str:
         """Where its ranks ran, as `--hosts` takes it; '' if it is unknown."""
         counts = [f"{host}:{len(list(ranks))}" for host, ranks in groupby(self.hosts)]
         return ",".join(counts)

@@ -4,7 +4,7 @@ scripts search.
 
 import click
 
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.core.version import __version__
 from busbw_accel.horovod import __version__ as API_VERSION
 
@@ -45,5 +45,5 @@ def text() -> str:
 def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     """The callback of --check-build: print, and end."""
     if asked:
-        answer(text())
+        print_out(text())
         context.exit()

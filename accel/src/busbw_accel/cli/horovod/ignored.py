@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 
 
@@ -85,7 +85,7 @@ def _take(_context: click.Context, parameter: click.Parameter, value: object) ->
     if option.instead:
         raise UsageError(f"{name} is not supported", option.instead)
     reason = f": {option.reason}" if option.reason else ""
-    talk(f"note: {name} has no effect{reason}")
+    print_err(f"note: {name} has no effect{reason}")
 
 
 def _click_option(option: Option) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, Seconds, given, not_empty
+from busbw.cli.options.parameters import COUNT, Seconds, is_given, not_empty
 from busbw.cli.options.shared import options
-from busbw.cli.streams import talk
+from busbw.cli.streams import print_err
 from busbw.core.env import CAPTURE
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.core.pattern import Pattern
@@ -107,7 +107,7 @@ class Request:
         """
         values, lacking = capture.variables(folder, CAPTURE.timed, self.steps)
         if lacking:
-            talk(f"note: {capture.ONLY_PYTORCH}: {lacking}")
+            print_err(f"note: {capture.ONLY_PYTORCH}: {lacking}")
         try:
             code = capture.run(self.command, values, sys.stderr.fileno(), self.limit_s)
         except TimedOut as error:
@@ -123,7 +123,7 @@ class Request:
                 "run it without busbw first; its output is above",
             )
         if not capture.has_rank_0(folder, values):
-            talk(f"note: {capture.OTHER_HOST}")
+            print_err(f"note: {capture.OTHER_HOST}")
             return None
         pattern = capture.pattern(folder)
         capture.keep(pattern, folder)
@@ -145,12 +145,12 @@ def take_request(model_name: str | None, fields: dict[str, Any]) -> Request | No
             "busbw plan vgg16; or busbw plan --pattern run1; or busbw plan -- torchrun train.py",
         )
     for name, option in OF_COMMAND.items():
-        if given(name) and not command:
+        if is_given(name) and not command:
             raise UsageError(f"{option} is for a training that plan starts", "add -- COMMAND")
     if model_name:
         return None
     for name in OWN_TRAINING:
-        if given(name):
+        if is_given(name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{option} is for busbw's own models, not for a training of yours", "leave it out"
@@ -173,7 +173,7 @@ def _short(command: Sequence[str]) -> str:
     return text if len(text) <= MAX_SOURCE else f"{text[: MAX_SOURCE - 3]}..."
 
 
-def placement(recorded: RecordedStep, where: Placement) -> Placement:
+def launch_target(recorded: RecordedStep, where: Placement) -> Placement:
     """Where to measure: as the user asked, else where the ranks ran.
 
     UsageError if that is unknown.
@@ -190,7 +190,7 @@ def placement(recorded: RecordedStep, where: Placement) -> Placement:
         )
     if len(set(recorded.hosts)) == 1:
         return Placement(ranks=recorded.ranks, ifname=where.ifname)
-    return Placement(hosts=recorded.placement(), ifname=where.ifname)
+    return Placement(hosts=recorded.hosts_text(), ifname=where.ifname)
 
 
 def spec(recorded: RecordedStep, methods: tuple[str, ...], rounds: int) -> TrainSpec:

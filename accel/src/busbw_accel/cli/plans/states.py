@@ -8,7 +8,7 @@ import msgspec
 
 from busbw.cli.options.parameters import Rate, not_empty
 from busbw.cli.options.shared import options
-from busbw.cli.streams import answer
+from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, NoMeasurement, UsageError
@@ -107,7 +107,7 @@ def run(
         machine = _measure(training, values, states.gpu_memory)
     result = plan(training, machine)
     encoded = json_codec.encode(result) + b"\n"
-    answer(states_text.text(result, _command(result), width()) if table else encoded.decode())
+    print_out(states_text.text(result, _command(result), width()) if table else encoded.decode())
     if file is not None:
         save(encoded, file)
     return int(Exit.OK if result.recommended() else Exit.BAD)

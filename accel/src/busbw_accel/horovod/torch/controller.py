@@ -260,7 +260,7 @@ class Controller:
         if isinstance(error, HorovodInternalError):
             return error
         lost = self._heartbeat.lost() if self._size > 1 else []
-        alive = "all ranks are alive" if self._heartbeat.tells else "a rank may be lost"
+        alive = "all ranks are alive" if self._heartbeat.can_find_lost else "a rank may be lost"
         who = f"lost: {', '.join(lost)}" if lost else alive
         # Ranks that notice the failure late also see others leave, so the first finding counts.
         # Without the store, each rank uses its own finding.

@@ -16,8 +16,8 @@ from busbw_accel.memory_plan.types import Compute, Machine, Training
 from busbw_accel.offloading import device_states, host_memory
 from busbw_accel.offloading.copy_streams import Lane
 from busbw_accel.offloading.host_memory import Slab, padded
-from busbw_accel.offloading.placement import Offloaded, Unit
 from busbw_accel.offloading.state_bytes import PIECE
+from busbw_accel.offloading.state_memory import Offloaded, Unit
 from busbw_accel.train.loop import time_steps
 from busbw_accel.train.models import Block, Gpt
 from busbw_accel.train.states.bench import memory_bytes

@@ -166,7 +166,7 @@ class Offloading(Trainer):
     @property
     def pinned(self) -> int:
         """Bytes of the slots for gradients and weights."""
-        return self.optimizer.placement.slots.pinned_bytes
+        return self.optimizer.state_memory.slots.pinned_bytes
 
     def close(self) -> None:
         self.optimizer.close()
