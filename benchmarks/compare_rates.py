@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from busbw.core.comparison import Comparison, Verdict
+from busbw.core.comparison import Comparison, ComparisonVerdict
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare
@@ -139,12 +139,12 @@ def adaptive_pairs(
 
 def alarmed(comparison: Comparison) -> bool:
     """Whether any cell is called slower or faster."""
-    return bool(comparison.of(Verdict.SLOWER) or comparison.of(Verdict.FASTER))
+    return bool(comparison.of(ComparisonVerdict.SLOWER) or comparison.of(ComparisonVerdict.FASTER))
 
 
 def found(comparison: Comparison) -> bool:
     """Whether the slow size is called slower."""
-    return any(cell.key.size_bytes == SLOW_SIZE for cell in comparison.of(Verdict.SLOWER))
+    return any(cell.key.size_bytes == SLOW_SIZE for cell in comparison.of(ComparisonVerdict.SLOWER))
 
 
 CASES: tuple[

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from busbw_accel.embedding.settings import OPTIMIZERS
-from busbw_accel.embedding.table import Table, TableSettings
+from busbw_accel.embedding.table import EmbeddingTable, TableSettings
 
 EXPONENT = 1.05
 BATCHES, ROUNDS = 6, 5
@@ -96,16 +96,16 @@ def timed(call: Callable[[], object], rounds: int = 20) -> dict[str, float]:
     return spread(clock.times())
 
 
-def filled(settings: TableSettings, dim: int, features: int, most: int) -> Table:
+def filled(settings: TableSettings, dim: int, features: int, most: int) -> EmbeddingTable:
     """A table that has every id."""
-    table = Table(dim, settings, DEVICE)
+    table = EmbeddingTable(dim, settings, DEVICE)
     for feature in range(features):
         for ids in (torch.arange(most, device=DEVICE) + (feature << 40)).split(1 << 20):
             table.lookup(ids)
     return table
 
 
-def steps(table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> dict:
+def steps(table: EmbeddingTable, batches: list[torch.Tensor], gradient: torch.Tensor) -> dict:
     """The times of lookups, updates and both."""
 
     def step(ids: torch.Tensor, clock: Clock | None = None) -> None:
@@ -138,7 +138,9 @@ def steps(table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> 
     }  # fmt: skip
 
 
-def kernels(table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> dict[str, float]:
+def kernels(
+    table: EmbeddingTable, batches: list[torch.Tensor], gradient: torch.Tensor
+) -> dict[str, float]:
     """Microseconds of the GPU per step, by kernel."""
     if not GPU:
         return {}
@@ -182,7 +184,7 @@ def correct(optimizer: str, deterministic: bool, dim: int, count: int) -> dict[s
     The ids include the extremes of 64 bits.
     """
     generator = torch.Generator().manual_seed(1)
-    table = Table(
+    table = EmbeddingTable(
         dim,
         TableSettings(
             optimizer=optimizer, lr=0.1, init="zeros", deterministic=deterministic, initial=64
@@ -237,7 +239,7 @@ def repeatable(dim: int, count: int) -> dict[str, bool]:
 
     def end(deterministic: bool) -> torch.Tensor:
         generator = torch.Generator().manual_seed(2)
-        table = Table(dim, TableSettings(deterministic=deterministic), DEVICE)
+        table = EmbeddingTable(dim, TableSettings(deterministic=deterministic), DEVICE)
         for _ in range(3):
             ids = power_law(count, count, generator).to(DEVICE)
             table.apply(
@@ -256,7 +258,7 @@ def growth(dim: int, most: int, chunk: int) -> dict[str, float]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated() if GPU else 0
-    table, begin = Table(dim, TableSettings(), DEVICE), time.perf_counter()
+    table, begin = EmbeddingTable(dim, TableSettings(), DEVICE), time.perf_counter()
     for ids in torch.arange(most, device=DEVICE).split(chunk):
         table.lookup(ids)
     synchronize()
@@ -303,7 +305,9 @@ def evicting(dim: int, kind: str, features: int, count: int, most: int) -> dict:
     return {"step": spread(times), "mean": round(statistics.mean(times), 4), "per step": changes}
 
 
-def tuned(table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> Iterator[dict]:
+def tuned(
+    table: EmbeddingTable, batches: list[torch.Tensor], gradient: torch.Tensor
+) -> Iterator[dict]:
     """The steps' times with other tiles and numbers of programs."""
     from busbw_accel.embedding.kernels import find, place
     from busbw_accel.embedding.kernels import steps as made

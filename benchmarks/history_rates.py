@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import Check, Standing
+from busbw.core.history import HistoryCheck, Standing
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.stats.history import check
@@ -94,7 +94,7 @@ def times(result: Result) -> dict[CellKey, float]:
 
 def checks(
     draw: random.Random, kind: Draw, runs: int, count: int, slower: float = 1.0
-) -> list[Check]:
+) -> list[HistoryCheck]:
     """Checks of a new run against a new history each."""
     return [
         check(run(draw, kind, slower), {i: times(run(draw, kind)) for i in range(runs)}, CONFIDENCE)
@@ -102,7 +102,7 @@ def checks(
     ]
 
 
-def hidden(draw: random.Random, runs: int) -> Check:
+def hidden(draw: random.Random, runs: int) -> HistoryCheck:
     """A check of a run with a slow size against a history in which one run of ten has some slow
     size too.
     """
@@ -113,19 +113,19 @@ def hidden(draw: random.Random, runs: int) -> Check:
     )
 
 
-def alarms(found: list[Check]) -> float:
+def alarms(found: list[HistoryCheck]) -> float:
     """The share with any cell called slower."""
     return sum(one.standing is Standing.SLOWER for one in found) / len(found)
 
 
-def hits(found: list[Check]) -> float:
+def hits(found: list[HistoryCheck]) -> float:
     """The share in which the slow size is called slower."""
     return sum(
         any(cell.slower and cell.key.size_bytes == SLOW_SIZE for cell in one.cells) for one in found
     ) / len(found)
 
 
-def fine(found: list[Check]) -> float:
+def fine(found: list[HistoryCheck]) -> float:
     """The share that is called fine: wrongly, where a size is slower."""
     return sum(one.standing is Standing.FINE for one in found) / len(found)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from busbw.launch import remote
-from busbw.launch.node import Node
+from busbw.launch.node import RemoteNode
 from busbw.link import pair as m
 from busbw.link.listening import token
 from busbw.link.perftest import free_port, listens
@@ -134,17 +134,17 @@ def iperf3(streams: int) -> float:
 
 
 @contextlib.contextmanager
-def nodes() -> Iterator[tuple[Node, Node]]:
+def nodes() -> Iterator[tuple[RemoteNode, RemoteNode]]:
     """Two nodes, as the driver starts them on two hosts."""
     words = remote.busbw("link", "--node")
     with contextlib.ExitStack() as undo:
-        both = [Node(HERE, words) for _ in range(2)]
+        both = [RemoteNode(HERE, words) for _ in range(2)]
         for one in both:
             undo.callback(one.close)
         yield both[0], both[1]
 
 
-def link(sender: Node, receiver: Node, streams: int) -> float:
+def link(sender: RemoteNode, receiver: RemoteNode, streams: int) -> float:
     """Bytes per second from node to node."""
     key = token()
     port = receiver.ask(m.Listen(HERE, key), m.Listening, LIMIT_S)

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from busbw.link.schedule import rounds
-from busbw.link.slow_endpoints import End, Measured, Solution, solve
+from busbw.link.slow_endpoints import End, PairRate, Solution, solve
 
 HOSTS = 64
 # standard deviations of ends and of transfers, as shares of the usual rate
@@ -30,7 +30,7 @@ class Tournament:
 
     ends: set[End]
     pairs: set[tuple[int, int]]
-    flows: list[Measured]
+    flows: list[PairRate]
 
 
 def tournament(seed: int, hosts: int, bad: int, slow_pairs: int = 0, most: int = 0) -> Tournament:
@@ -59,7 +59,7 @@ def tournament(seed: int, hosts: int, bad: int, slow_pairs: int = 0, most: int =
                 * shares.get((sender, receiver), 1)
             )
             flows.append(
-                Measured(
+                PairRate(
                     sender,
                     receiver,
                     rate * (draw.uniform(*SLOWED) if draw.random() < DISTURBED else 1),

@@ -14,12 +14,12 @@ from busbw.core.collectives import BY_NAME, collective
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.model.estimate import Setting, estimate
-from busbw.model.forecast import Evidence, forecast
+from busbw.model.estimate import EstimateInputs, estimate
+from busbw.model.forecast import MeasuredCurves, forecast
 from busbw.model.measured_system import of_result
 from busbw.model.nccl.choice import Model, allowed, choices, parts
 from busbw.model.nccl.constants import fitted_release, of_number, release
-from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.curves import Reference, ReferenceCurve
 from busbw.model.systems import System, parse_system
 from busbw.report import read
 
@@ -79,7 +79,7 @@ def two_hosts(name: str, file: str, system: System, version: str) -> Iterator[st
     """all_reduce over two hosts: measured busbw relative to the latest constants, and to those
     of the release that ran.
     """
-    setting = Setting(system, release(version))
+    setting = EstimateInputs(system, release(version))
     for row in load(RECORDED / "nccl_tests" / file).rows:
         predicted = estimate(setting, "all_reduce", 2, 8, row.size_bytes)
         if predicted is None or row.out_of_place is None or row.size_bytes < MIB:
@@ -125,12 +125,12 @@ def other_collectives() -> Iterator[str]:
             yield f"2 H200 {name:14} 1 GiB {predicted.algorithm:14} {measured}"
 
 
-def _setting(result: Result) -> Setting:
+def _setting(result: Result) -> EstimateInputs:
     system = of_result(result)
     # of the machine; nccl-tests' JSON hides its value
     environment = {**result.environment, "NCCL_NVLS_ENABLE": "0"}
     assert isinstance(system, System)
-    return Setting(
+    return EstimateInputs(
         system, of_number(result.library.nccl or 22809), allowed(environment, result.spec.row.name)
     )
 
@@ -186,7 +186,7 @@ def calibrated() -> Iterator[str]:
     for hosts in (2, 4, 8, 16, 32, 64, 128):
         factor = float(BY_NAME[name].bus_factor(8 * hosts))
         points = [(int(row["bytes"]), float(row[str(hosts)]) * 388e9) for row in rows]
-        ring_of[hosts] = Curve(
+        ring_of[hosts] = ReferenceCurve(
             source="SimAI",
             run=f"{hosts} hosts",
             gpu="h100",
@@ -205,9 +205,9 @@ def calibrated() -> Iterator[str]:
         )
 
 
-def _median_error(curve: Curve, calibration: tuple[Curve, ...]) -> float:
-    setting = Setting(parse_system("h100x8"))
-    evidence = Evidence(Reference((), {}), calibration)
+def _median_error(curve: ReferenceCurve, calibration: tuple[ReferenceCurve, ...]) -> float:
+    setting = EstimateInputs(parse_system("h100x8"))
+    evidence = MeasuredCurves(Reference((), {}), calibration)
     off = []
     for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
         expected = forecast(setting, BY_NAME[curve.collective], curve.hosts, 8, size, evidence)

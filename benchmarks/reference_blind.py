@@ -14,8 +14,8 @@ from statistics import median
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.measure import alltoallv_traffic
-from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, forecast
+from busbw.model.estimate import EstimateInputs
+from busbw.model.forecast import MeasuredCurves, forecast
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.constants import of_number
 from busbw.model.reference.curves import Reference, built_in
@@ -35,13 +35,15 @@ class Point:
     inside: bool
 
 
-def points(result: Result, evidence: Evidence) -> Iterator[Point]:
+def points(result: Result, evidence: MeasuredCurves) -> Iterator[Point]:
     """Every size of a result, out of place."""
     system = of_result(result)
     assert isinstance(system, System)
     nvls = system.nvls and result.environment.get("NCCL_NVLS_ENABLE") != "0"
     traffic = alltoallv_traffic.of_result(result, shape(result)[1])
-    setting = Setting(replace(system, nvls=nvls), of_number(result.library.nccl), traffic=traffic)
+    setting = EstimateInputs(
+        replace(system, nvls=nvls), of_number(result.library.nccl), traffic=traffic
+    )
     for row in result.rows:
         expected = forecast(setting, result.spec.row, *shape(result), row.size_bytes, evidence)
         if row.out_of_place and expected:
@@ -53,7 +55,7 @@ def points(result: Result, evidence: Evidence) -> Iterator[Point]:
 def main(folder: Path) -> None:
     """Print the ratios of every result, and the errors by size and basis."""
     rest = [curve for curve in built_in().published if curve.source != folder.name]
-    evidence = Evidence(Reference(tuple(rest), {}))
+    evidence = MeasuredCurves(Reference(tuple(rest), {}))
     groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
         result = read.read(path.read_bytes(), path.name)

@@ -21,16 +21,16 @@ import msgspec
 from busbw.core.sizes import format_size
 from busbw.model.forecast import links_of
 from busbw.model.hardware import NCCL_PCI, reaches_peers
-from busbw.model.nccl.choice import Choice, Parts
+from busbw.model.nccl.choice import ExpectedChoice, Parts
 from busbw.model.nccl.constants import RING
 from busbw.model.reference.bands import TABLE, Band, Bands
-from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.curves import Reference, ReferenceCurve, built_in
 from busbw.model.reference.described import choice_of, job_of, setting_of
 from busbw.model.reference.expected import (
     HOSTS_FIT,
-    Basis,
     Coefficients,
-    Expected,
+    ExpectedBasis,
+    ExpectedTime,
     Scope,
     expect,
     pcie_share,
@@ -48,28 +48,28 @@ FEW_SOURCES = 4  # from which on errors over a network are taken to show on whic
 LEAST, LEAST_OF_ONE = 0.04, 0.2
 OVER_HOSTS = (Scope.HOSTS, Scope.EFA, Scope.FABRICS, Scope.ALL_PAIRS, Scope.SENDS)
 LIMITS = (
-    ("one host, same system", (Scope.HOST,), Basis.SAME, 1 << 26, "5 %, 15 %, 95 %"),
-    ("one host, similar systems", (Scope.HOST,), Basis.SIMILAR, 1 << 26, "5 %, 15 %, 90 %"),
-    ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 30, "6 %, any, 90 %"),
-    ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 26, "any, any, 85 %"),
-    ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 20, "any, any, 85 %"),
+    ("one host, same system", (Scope.HOST,), ExpectedBasis.SAME, 1 << 26, "5 %, 15 %, 95 %"),
+    ("one host, similar systems", (Scope.HOST,), ExpectedBasis.SIMILAR, 1 << 26, "5 %, 15 %, 90 %"),
+    ("several hosts", OVER_HOSTS, ExpectedBasis.MODEL, 1 << 30, "6 %, any, 90 %"),
+    ("several hosts", OVER_HOSTS, ExpectedBasis.MODEL, 1 << 26, "any, any, 85 %"),
+    ("several hosts", OVER_HOSTS, ExpectedBasis.MODEL, 1 << 20, "any, any, 85 %"),
 )
-Chosen = dict[tuple[Curve, int], Choice]
+Chosen = dict[tuple[ReferenceCurve, int], ExpectedChoice]
 Runs = dict[tuple[str, str], list[float]]  # by source and run
-Errors = dict[tuple[Scope, Basis, int], Runs]
+Errors = dict[tuple[Scope, ExpectedBasis, int], Runs]
 
 
 @dataclass(frozen=True)
 class Case:
     """One measured size; `off` is the logarithm of measured busbw relative to the expected."""
 
-    curve: Curve
+    curve: ReferenceCurve
     size_bytes: int
     off: float
-    expected: Expected
+    expected: ExpectedTime
 
 
-def choices_of(curves: Sequence[Curve]) -> Chosen:
+def choices_of(curves: Sequence[ReferenceCurve]) -> Chosen:
     """What NCCL's model expects of every size of every curve."""
     chosen = {}
     for curve in curves:
@@ -81,9 +81,9 @@ def choices_of(curves: Sequence[Curve]) -> Chosen:
 
 
 def cases(
-    curves: Sequence[Curve],
+    curves: Sequence[ReferenceCurve],
     chosen: Chosen,
-    known: Callable[[Curve], Reference],
+    known: Callable[[ReferenceCurve], Reference],
     fits: dict[str, Coefficients] | None = None,
 ) -> Iterator[Case]:
     """Every size of the curves, expected from what `known` leaves of the table, with the
@@ -108,17 +108,17 @@ def all_cases() -> list[Case]:
     fits = {curve.run: fitted(chosen, curve.run) for curve in curves if curve.hosts > 1}
     no_run = cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run), fits)
     no_gpu = cases(boards, chosen, lambda left: without(lambda curve: curve.gpu == left.gpu))
-    found = [case for case in no_run if _kind(case) != (Scope.HOST, Basis.SIMILAR)]
-    found += [case for case in no_gpu if _kind(case) == (Scope.HOST, Basis.SIMILAR)]
+    found = [case for case in no_run if _kind(case) != (Scope.HOST, ExpectedBasis.SIMILAR)]
+    found += [case for case in no_gpu if _kind(case) == (Scope.HOST, ExpectedBasis.SIMILAR)]
     found += cases(boards, chosen, lambda left: Reference((), {}))
     return found
 
 
-def _kind(case: Case) -> tuple[Scope, Basis]:
+def _kind(case: Case) -> tuple[Scope, ExpectedBasis]:
     return case.expected.scope, case.expected.basis
 
 
-def without(left_out: Callable[[Curve], bool]) -> Reference:
+def without(left_out: Callable[[ReferenceCurve], bool]) -> Reference:
     """The table without some curves."""
     return Reference(tuple(curve for curve in built_in().published if not left_out(curve)), {})
 
@@ -134,13 +134,13 @@ def by_regime(found: Sequence[Case]) -> Errors:
             continue
         scope = case.expected.scope
         one_regime = case.curve.hosts > 1 or scope is Scope.PCIE
-        basis = Basis.MODEL if one_regime else case.expected.basis
+        basis = ExpectedBasis.MODEL if one_regime else case.expected.basis
         start = next(start for start in FROM_BYTES if case.size_bytes >= start)
         errors[scope, basis, start][case.curve.source, case.curve.run].append(case.off)
     for row in pcie_hosts():
         if row["host"] not in IN_TABLE:
             off = log(pcie_share_of(row) / pcie_share(row["gpu"], int(row["gpus"])))
-            runs = errors[Scope.PCIE, Basis.MODEL, 1 << 26]
+            runs = errors[Scope.PCIE, ExpectedBasis.MODEL, 1 << 26]
             runs[row["host"], f"{row['gpu']} {row['gpus']}"].append(off)
     return errors
 
@@ -192,7 +192,7 @@ def make_bands(errors: Errors) -> Bands:
     sizes too, where it has some of few KiB, or is the only one.
     """
     rows = []
-    starts: dict[tuple[Scope, Basis], list[int]] = defaultdict(list)
+    starts: dict[tuple[Scope, ExpectedBasis], list[int]] = defaultdict(list)
     for scope, basis, start in errors:
         starts[scope, basis].append(start)
     for (scope, basis, start), runs in sorted(errors.items(), key=lambda item: _order(item[0])):
@@ -217,9 +217,9 @@ def make_bands(errors: Errors) -> Bands:
     return Bands(coverage=COVERAGE, rows=rows)
 
 
-def _order(regime: tuple[Scope, Basis, int]) -> tuple[int, int, int]:
+def _order(regime: tuple[Scope, ExpectedBasis, int]) -> tuple[int, int, int]:
     scope, basis, start = regime
-    return list(Scope).index(scope), list(Basis).index(basis), -start
+    return list(Scope).index(scope), list(ExpectedBasis).index(basis), -start
 
 
 def text(made: Bands) -> str:
@@ -318,7 +318,7 @@ class Summary:
     inside: float
 
 
-def summary(errors: Errors, scopes: Sequence[Scope], basis: Basis, start: int) -> Summary:
+def summary(errors: Errors, scopes: Sequence[Scope], basis: ExpectedBasis, start: int) -> Summary:
     """The relative errors of busbw from one size on to the next, and the share of sizes inside."""
     off: list[float] = []
     held = 0.0

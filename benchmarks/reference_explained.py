@@ -12,10 +12,10 @@ from pathlib import Path
 from busbw.core.cells import OUT_OF_PLACE, Figure
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Cell, ResultRow
-from busbw.model.explain import Measured, explain
-from busbw.model.forecast import Evidence
+from busbw.model.explain import ExplainedFigure, explain
+from busbw.model.forecast import MeasuredCurves
 from busbw.model.nccl.choice import ALL_ALLOWED
-from busbw.model.reference.curves import Curve, built_in
+from busbw.model.reference.curves import ReferenceCurve, built_in
 from busbw.model.reference.described import SHARP, setting_of
 from busbw.model.types import Explanation
 
@@ -27,7 +27,7 @@ from reference_errors import without
 class Explained:
     """A curve and its explanation, in which its algorithm was not given."""
 
-    curve: Curve
+    curve: ReferenceCurve
     explanation: Explanation
 
     @property
@@ -43,7 +43,7 @@ class Explained:
         return not self.explanation.fits or self.explanation.verdict == "slower"
 
 
-def headline(curve: Curve) -> Figure:
+def headline(curve: ReferenceCurve) -> Figure:
     """The figure of a curve with the highest busbw."""
     factor = float(BY_NAME[curve.collective].bus_factor(curve.ranks))
     figures = []
@@ -55,13 +55,13 @@ def headline(curve: Curve) -> Figure:
     return max(figures, key=lambda figure: figure.busbw)
 
 
-def explained(curve: Curve) -> Explained:
+def explained(curve: ReferenceCurve) -> Explained:
     """A curve, explained by the others."""
     described = setting_of(curve)
     described = replace(described, may=ALL_ALLOWED, system=replace(described.system, collnet=False))
     row = BY_NAME[curve.collective]
-    measured = Measured(row, curve.hosts, curve.per_host, headline(curve), curve.run)
-    known = Evidence(without(lambda other: other.run == curve.run))
+    measured = ExplainedFigure(row, curve.hosts, curve.per_host, headline(curve), curve.run)
+    known = MeasuredCurves(without(lambda other: other.run == curve.run))
     return Explained(curve, explain(measured, described, "published", known))
 
 

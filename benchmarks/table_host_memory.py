@@ -24,7 +24,7 @@ import torch
 from dynamic_table import DEVICE, GPU, Clock, batch_of, kernels, spread, synchronize, update
 
 from busbw_accel.embedding.optimizers import layout
-from busbw_accel.embedding.table import Table, TableSettings
+from busbw_accel.embedding.table import EmbeddingTable, TableSettings
 
 HOST_ROWS = 31_000_000  # 47.6 GB with Adam; two batches of free rows are added
 OTHERS = 1 << 50  # ids from here on are in no batch
@@ -36,7 +36,9 @@ Sums = list[tuple[torch.Tensor, torch.Tensor]]
 class Run:
     """A table, its batches, and the order of its steps so far."""
 
-    def __init__(self, table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> None:
+    def __init__(
+        self, table: EmbeddingTable, batches: list[torch.Tensor], gradient: torch.Tensor
+    ) -> None:
         self.table, self.batches, self.gradient = table, batches, gradient
         self.order: list[int] = []
 
@@ -119,7 +121,7 @@ def difference(run: Run, sample: torch.Tensor, sums: Sums) -> dict[str, float]:
 
 def made(
     optimizer: str, eviction: str, near: int, total: int, footprint: int, dim: int, chunk: int
-) -> tuple[Table, dict[str, float]]:
+) -> tuple[EmbeddingTable, dict[str, float]]:
     """A table in which all but the rows of the footprint are used."""
     record = layout(TableSettings(optimizer=optimizer), dim).nbytes
     rows = total + 2 * chunk  # with free ones, so that no lookup evicts
@@ -133,7 +135,7 @@ def made(
         host_bytes=(rows - near) * record,
     )
     begin = time.perf_counter()
-    table = Table(dim, settings, DEVICE)
+    table = EmbeddingTable(dim, settings, DEVICE)
     synchronize()
     allocated = time.perf_counter()
     for ids in (torch.arange(total - footprint, device=DEVICE) + OTHERS).split(chunk):

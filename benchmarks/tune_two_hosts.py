@@ -22,7 +22,7 @@ from pathlib import Path
 
 from busbw.core import json_codec
 from busbw.tune import text as tune_text
-from busbw.tune.types import Tuned, Tuning
+from busbw.tune.types import TunedSize, Tuning
 
 GBIT = 25
 WITHIN_S = 460.0  # leaves time to stop the last command
@@ -85,7 +85,7 @@ def run(collective: str, folder: Path, left_s: float, kind: str) -> Tuning | Non
     return json_codec.decode(out, Tuning)
 
 
-def gained(size: Tuned) -> float:
+def gained(size: TunedSize) -> float:
     """The share of the time that is saved, in the check with new ranks; 0 where NCCL's choice
     stays.
     """

@@ -21,7 +21,7 @@ from threading import Event, Thread
 
 from busbw.core.watch_counters import port_counters
 from busbw.host.link_counters import LinkCounters
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 from busbw.watch import text as view
 from busbw.watch.exporter import Page
 from busbw.watch.watcher import Watcher, ticks
@@ -75,7 +75,7 @@ def count_up(files: list[Path], stop: Event, interval_s: float) -> None:
 
 def watch(root: Path, interval_s: float, seconds: float, *, exported: bool) -> None:
     """Watch the tree and print the cost."""
-    traffic = LinkCounters(Live(root), gpus=False)
+    traffic = LinkCounters(LiveMachine(root), gpus=False)
     first = traffic.read()
     watcher, page, missed = Watcher("host", first), Page(first), 0
     used, start, samples = time.process_time(), time.monotonic(), 0

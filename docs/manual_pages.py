@@ -9,7 +9,7 @@ import re
 import click
 from reference_commands import command_of
 
-from busbw.cli.commands import PURPOSES, Examples, Row, commands
+from busbw.cli.commands import PURPOSES, CommandRow, Examples, commands
 from busbw.cli.main import cli
 from busbw.cli.options.grouped import PLAIN, sections
 from busbw.core.env import VARIABLES
@@ -65,7 +65,7 @@ def _overview() -> str:
     )
 
 
-def _page(row: Row) -> str:
+def _page(row: CommandRow) -> str:
     command = command_of(row.name)
     text = _head(f"busbw-{row.name}", row.help.rstrip("."))
     text += _section("SYNOPSIS") + _synopsis(command, f"busbw {row.name}")

@@ -8,7 +8,7 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.core.sizes import format_size
 from busbw.model.clouds import Instance, instances
 from busbw.model.forecast import CALIBRATED
-from busbw.model.gpu_hosts import Usual, gpu_hosts
+from busbw.model.gpu_hosts import UsualHost, gpu_hosts
 from busbw.model.hardware import by_name, pcie_gpus
 from busbw.model.nccl import constants, graphs
 from busbw.model.nccl.constants import (
@@ -89,7 +89,7 @@ def _systems() -> str:
     )
 
 
-def _nics(row: Usual) -> str:
+def _nics(row: UsualHost) -> str:
     if not row.gbit:
         return "unknown"
     count = f"{row.nics} x" if row.nics else "a GPU each,"

@@ -13,9 +13,9 @@ from busbw.core.pattern import (
     FUNCTIONS,
     PROTOCOLS,
     SCHEMA,
-    Call,
     Comm,
     Header,
+    PatternCall,
     PatternRow,
     Times,
 )
@@ -52,7 +52,7 @@ def patterns() -> str:
         " took them. `Rank` and `Ranks` are whole numbers from 0 to 2^30, `Figure` and `Positive`"
         " those from 0 and from 1 to 2^62. A line with another number, or with a rank that its"
         " communicator lacks, is counted and left out.\n\n"
-        + "".join(_section(one) for one in (Header, Comm, PatternRow, Call, Times))
+        + "".join(_section(one) for one in (Header, Comm, PatternRow, PatternCall, Times))
         + "\n".join(f"* {title}: {', '.join(map(code, values))}" for title, values in names)
     )
 

@@ -29,7 +29,7 @@ FILES: dict[str, tuple[str, Any]] = {
     **{name: (RESULTS[name], structure) for name, structure in structures().items()},
     **{kind.name: (kind.title, kind.structure) for kind in (*KINDS, *added("files"))},
     pattern.SCHEMA: ("Pattern of an application", pattern.Line),
-    snapshot.SCHEMA: ("Snapshot of a machine", snapshot.Entry),
+    snapshot.SCHEMA: ("Snapshot of a machine", snapshot.ArchiveEntry),
 }
 
 

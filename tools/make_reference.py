@@ -23,7 +23,7 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.result import Result
 from busbw.model.hardware import gpu_word
 from busbw.model.measured_system import of_result, shape
-from busbw.model.reference.curves import TABLE, Curve, Source, Table
+from busbw.model.reference.curves import TABLE, CurveSource, ReferenceCurve, ReferenceTable
 from busbw.model.reference.expected import LATENCY_BYTES
 from busbw.model.reference.results import curve_of, nics_text
 from busbw.model.systems import System, parse_system, with_nics
@@ -108,14 +108,14 @@ def main(one_host: str, several_hosts: str, logs: str) -> None:
     curves += _own(sources, curves)
     curves = [curve for curve in curves if _is_fit(curve)]
     sources = {key: row for key, row in sources.items() if any(c.source == key for c in curves)}
-    table = Table(sources=list(sources.values()), curves=curves)
+    table = ReferenceTable(sources=list(sources.values()), curves=curves)
     target = ROOT / "src" / "busbw" / "model" / "reference" / TABLE
     target.write_bytes(_one_curve_a_line(table))
     points = sum(len(curve.sizes) for curve in curves)
     print(f"{target.name}: {len(curves)} curves, {points} points, {target.stat().st_size} bytes")
 
 
-def _one_host(path: Path) -> list[Curve]:
+def _one_host(path: Path) -> list[ReferenceCurve]:
     times: dict[tuple[str, ...], list[tuple[int, float]]] = defaultdict(list)
     with path.open() as lines:
         for row in csv.DictReader(lines):
@@ -125,7 +125,7 @@ def _one_host(path: Path) -> list[Curve]:
     for (gpu, nccl, collective, dtype, gpus), points in sorted(times.items()):
         word = GPU_WORDS.get(gpu, gpu)
         points.sort()
-        curve = Curve(
+        curve = ReferenceCurve(
             source=AICONFIGURATOR,
             run=f"aiconfigurator {word} NCCL {nccl}",
             gpu=word,
@@ -140,7 +140,7 @@ def _one_host(path: Path) -> list[Curve]:
     return curves
 
 
-def _several_hosts(path: Path, sources: dict[str, Source]) -> list[Curve]:
+def _several_hosts(path: Path, sources: dict[str, CurveSource]) -> list[ReferenceCurve]:
     tables: dict[str, list[dict[str, str]]] = defaultdict(list)
     with path.open() as lines:
         for row in csv.DictReader(lines):
@@ -153,12 +153,12 @@ def _several_hosts(path: Path, sources: dict[str, Source]) -> list[Curve]:
     return curves
 
 
-def _published_curve(name: str, rows: list[dict[str, str]], source: str) -> Curve:
+def _published_curve(name: str, rows: list[dict[str, str]], source: str) -> ReferenceCurve:
     first = rows[0]
     hosts, ranks = int(first["nodes"]), int(first["ranks"])
     factor = float(BY_NAME[first["collective"]].bus_factor(ranks))
     points = sorted((int(row["bytes"]), float(row["measured"])) for row in rows)
-    return Curve(
+    return ReferenceCurve(
         source=source,
         run=name,
         gpu=re.split("x|nvl", first["system"])[0],
@@ -188,7 +188,7 @@ def _nics(row: dict[str, str]) -> str:
     return row["nics"] or nics_text(system)
 
 
-def _source(text: str) -> Source:
+def _source(text: str) -> CurveSource:
     """The source of a table, by the name that its data has for it."""
     name = re.sub(r" \(EKS\)$", "", _LOOKUP.sub("", text).strip())
     issue = re.match(r"NVIDIA/[\w-]+ issue \d+", name)
@@ -204,7 +204,7 @@ def _source(text: str) -> Source:
         else re.sub(r"[^a-z0-9]+", "-", row["title"].lower()).strip("-")
     )
     del row["source"]
-    return Source(key=key, license=LICENSES.get(key, ""), **row)
+    return CurveSource(key=key, license=LICENSES.get(key, ""), **row)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -212,7 +212,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def _is_fit(curve: Curve) -> bool:
+def _is_fit(curve: ReferenceCurve) -> bool:
     """Whether a curve is a reference: not of a run that left_out.csv names."""
     for row in _rows(Path(__file__).with_name("left_out.csv")):
         gpus = row["gpus_per_host"]
@@ -221,7 +221,7 @@ def _is_fit(curve: Curve) -> bool:
     return True
 
 
-def _public(path: Path, sources: dict[str, Source]) -> list[Curve]:
+def _public(path: Path, sources: dict[str, CurveSource]) -> list[ReferenceCurve]:
     tables: dict[str, list[dict[str, str]]] = defaultdict(list)
     with path.open() as lines:
         for row in csv.DictReader(lines):
@@ -235,7 +235,7 @@ def _public(path: Path, sources: dict[str, Source]) -> list[Curve]:
     return curves
 
 
-def _public_curve(name: str, rows: list[dict[str, str]], source: str) -> Curve:
+def _public_curve(name: str, rows: list[dict[str, str]], source: str) -> ReferenceCurve:
     first = rows[0]
     system = parse_system(first["system"])
     if first["nics"]:
@@ -244,7 +244,7 @@ def _public_curve(name: str, rows: list[dict[str, str]], source: str) -> Curve:
     fabric = first["fabric"] or (system.network.name if system.network else "")
     factor = float(BY_NAME[first["collective"]].bus_factor(ranks))
     points = sorted((int(row["bytes"]), float(row["busbw_gb_s"])) for row in rows)
-    return Curve(
+    return ReferenceCurve(
         source=source,
         run=name,
         gpu=gpu_word(system.gpu),
@@ -260,7 +260,7 @@ def _public_curve(name: str, rows: list[dict[str, str]], source: str) -> Curve:
     )
 
 
-def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
+def _of_log(folder: Path, log: Log, sources: dict[str, CurveSource]) -> ReferenceCurve:
     result = read.read((folder / log.file).read_bytes(), log.file, collective=log.collective)
     assert isinstance(result, Result)
     system = parse_system(log.system)
@@ -271,7 +271,7 @@ def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
     return msgspec.structs.replace(curve, collective=log.collective)
 
 
-def _own(sources: dict[str, Source], others: Sequence[Curve]) -> list[Curve]:
+def _own(sources: dict[str, CurveSource], others: Sequence[ReferenceCurve]) -> list[ReferenceCurve]:
     """Results of this project's benchmarks."""
     elsewhere = {
         curve.collective for curve in others if curve.hosts == 1 and curve.sizes[0] <= LATENCY_BYTES
@@ -293,7 +293,7 @@ def _own(sources: dict[str, Source], others: Sequence[Curve]) -> list[Curve]:
     return curves
 
 
-def _from_size(curve: Curve, least_bytes: int) -> Curve:
+def _from_size(curve: ReferenceCurve, least_bytes: int) -> ReferenceCurve:
     kept = [at for at, size in enumerate(curve.sizes) if size >= least_bytes]
     return msgspec.structs.replace(
         curve,
@@ -306,17 +306,17 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _one_curve_a_line(table: Table) -> bytes:
+def _one_curve_a_line(table: ReferenceTable) -> bytes:
     """JSON that a diff can show."""
     schema = table.__struct_config__.tag
     sources = ",\n".join(msgspec.json.encode(source).decode() for source in table.sources)
     curves = ",\n".join(_without_defaults(curve) for curve in table.curves)
     text = f'{{"schema":"{schema}","sources":[\n{sources}\n],"curves":[\n{curves}\n]}}\n'
-    assert msgspec.json.decode(text, type=Table).curves == table.curves
+    assert msgspec.json.decode(text, type=ReferenceTable).curves == table.curves
     return text.encode()
 
 
-def _without_defaults(curve: Curve) -> str:
+def _without_defaults(curve: ReferenceCurve) -> str:
     values = msgspec.to_builtins(curve)
     kept = {
         name: value

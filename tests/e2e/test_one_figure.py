@@ -22,7 +22,7 @@ from busbw.core.sweep import Sampling
 from busbw.history import comparison
 from busbw.history import text as history_text
 from busbw.measure import adaptive_timing
-from busbw.measure.plan import Rates
+from busbw.measure.plan import BandwidthFactors
 from busbw.report import comparison as html_comparison
 from busbw.report.read import read
 from busbw.report.registry import VIEWS, view
@@ -79,7 +79,7 @@ class Expected(NamedTuple):
 def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
     """A cell with a dropped head and correlated samples, of which only every third is stored."""
     levels = itertools.chain((5e-4 for _ in range(100)), itertools.repeat(1e-5))
-    sampled, state, more = adaptive_timing.Measured(), 0.0, 100
+    sampled, state, more = adaptive_timing.CellSamples(), 0.0, 100
     while more:
         sampled.visits.append(more)
         for level in itertools.islice(levels, more):
@@ -88,7 +88,7 @@ def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
         sampled.decision = next_step(sampled.by_visit(), sampling, 0.0)
         more = sampled.decision.more
     sampled.shortest_s, sampled.late_s = sampled.longest_s, [[0.0] * len(sampled.longest_s)] * 2
-    cell = adaptive_timing.cell(sampled, sampling, 1, Rates(8192, 1.0))
+    cell = adaptive_timing.cell(sampled, sampling, 1, BandwidthFactors(8192, 1.0))
     expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(sampled.longest_s) - cell.dropped)
     assert cell.dropped >= 20
     assert cell.samples_s

@@ -11,7 +11,7 @@ import pytest
 
 from busbw.core.pattern import Header, Pattern, algbw_bytes
 from busbw.pattern import pattern_lines
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.text import TORCH_HEADER, render_all
 from busbw.report import results
@@ -35,7 +35,7 @@ def busbw(here: Callable[..., Any]) -> Busbw:
 
 def mixed(world: int = 4) -> Pattern:
     """Three steps on an even number of ranks and three communicators, with a root and a message."""
-    tally, half = Tally(Header(source="test", world=world), ordered=True), world // 2
+    tally, half = CallTally(Header(source="test", world=world), ordered=True), world // 2
     world_comm = tally.add_comm(world, members=range(world))
     even, odd = (tally.add_comm(half, members=range(first, world, 2)) for first in (0, 1))
     for _ in range(3):
@@ -92,7 +92,7 @@ def times_every_row(busbw: Busbw, tmp_path: Path, engine: str, world: int) -> No
 
 
 def test_rows_without_an_order_weigh_their_calls(busbw: Busbw, tmp_path: Path):
-    tally = Tally(Header(source="test", world=2), ordered=False)
+    tally = CallTally(Header(source="test", world=2), ordered=False)
     comm = tally.add_comm(2)
     tally.add_calls(Arguments(comm, "all_reduce", 4096, 1024, "float"), 1000)
     tally.add_calls(Arguments(comm, "all_reduce", 4, 1, "float"), 1)
@@ -105,7 +105,7 @@ def test_rows_without_an_order_weigh_their_calls(busbw: Busbw, tmp_path: Path):
 
 
 def test_other_number_of_ranks_needs_a_rule(busbw: Busbw, tmp_path: Path):
-    tally = Tally(Header(source="test", world=4), ordered=True)
+    tally = CallTally(Header(source="test", world=4), ordered=True)
     tally.add_calls(Arguments(tally.add_comm(4), "all_gather", 4000, 1000, "int8"))
     file = tmp_path / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(tally.to_pattern())))

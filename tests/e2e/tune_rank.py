@@ -9,7 +9,7 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim import SimEngine
 from busbw.launch.rendezvous import join
 from busbw.measure.events import Event
-from busbw.tune.job import DUEL_TURNS, Search
+from busbw.tune.job import DUEL_TURNS, TuningSearch
 from busbw.tune.types import Tried, Trying, TuneJob
 
 SIZES = (1 << 10, 1 << 20)
@@ -26,7 +26,7 @@ engine.allocate(SIZES[-1], SIZES[-1])
 engine.ranks = [control.process]
 events: list[Event] = []
 spec = SweepSpec(collective="all_reduce", sampling=Sampling())
-search = Search(
+search = TuningSearch(
     TuneJob(sweep=spec, seconds=0.5),
     engine,
     engine.tuner(),

@@ -18,7 +18,7 @@ from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Launch, Probe
+from busbw.engines.base import CollectiveCall, Launch, Probe
 from busbw.engines.nccl import PRESCALED, NcclEngine
 from busbw.launch.control import Control
 from busbw.launch.rendezvous import join
@@ -69,7 +69,7 @@ class Matrix:
                 for way, launch in self._ways(call):
                     self._verify(call, series, way, launch)
 
-    def _ways(self, call: Call) -> Iterator[tuple[str, Launch]]:
+    def _ways(self, call: CollectiveCall) -> Iterator[tuple[str, Launch]]:
         bound = self.engine.bind(call)
         yield "alone", bound
         # Twice in place would reduce twice; one type and operator is enough to try the ways of
@@ -82,7 +82,7 @@ class Matrix:
             yield "grouped", self.engine.grouped([bound, bound])
             yield "as a graph", self.engine.capture([bound, bound])
 
-    def _verify(self, call: Call, series: Series, way: str, launch: Launch) -> None:
+    def _verify(self, call: CollectiveCall, series: Series, way: str, launch: Launch) -> None:
         probe = Probe(SEED, call.dtype, call.op, self.engine.size)
 
         def once() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from busbw.check.load import Loaded
-from busbw.check.load.gpu_copies import CALL, Load
+from busbw.check.load.gpu_copies import CALL, UsableGpus
 from busbw.check.load.gpu_copies_run import measure_gpus
 from busbw.check.machine import Machine
 from busbw.check.registry import find
@@ -16,7 +16,7 @@ from busbw.core.finding import Verdict
 from busbw.engines.cuda_runtime import device_count
 from busbw.host.gpu import pcie_rate
 from busbw.host.nvml_health import read_health
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 pytestmark = pytest.mark.gpu
 SECONDS = 2.0
@@ -80,13 +80,13 @@ def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
 
 
 def test_load_in_this_process_ends_too(gpus: int) -> None:
-    measured: Load = measure_gpus(0.2)
+    measured: UsableGpus = measure_gpus(0.2)
     assert len(measured.gpus) == gpus and not measured.reason
 
 
 def test_driver_gives_the_condition_of_every_gpu(gpus: int, record_property) -> None:
     """Recovery action (drivers from 570 on), InfoROM and the temperature of the memory."""
-    machine = Machine(Live())
+    machine = Machine(LiveMachine())
     findings_of = {
         name: find(name).run(machine)
         for name in ("gpu-recovery-action", "gpu-inforom", "gpu-memory-temperature")

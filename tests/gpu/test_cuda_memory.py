@@ -6,9 +6,9 @@ from busbw.core.collectives import collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.layouts import Layout
 from busbw.core.redops import redop
-from busbw.engines.base import Call, Probe, Region
+from busbw.engines.base import CollectiveCall, Probe, Region
 from busbw.engines.cuda_memory import CudaMemory, placed
-from busbw.engines.cuda_runtime import Gpu, Stream
+from busbw.engines.cuda_runtime import CudaGpu, Stream
 from busbw.engines.host_memory import expected
 
 pytestmark = pytest.mark.gpu
@@ -17,7 +17,7 @@ COUNT = 100_003
 
 @pytest.fixture
 def gpu(gpus):
-    return Gpu(0)
+    return CudaGpu(0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
@@ -28,7 +28,7 @@ def test_one_wrong_element_is_found(gpu, dtype, kind, offset):
     stream = Stream(gpu)
     buffer = gpu.allocate((COUNT + 1) * size)
     memory = CudaMemory(gpu, stream, placed(0, buffer, buffer))
-    call = Call(
+    call = CollectiveCall(
         collective("all_reduce"),
         dtype,
         redop("sum"),

@@ -8,9 +8,9 @@ from statistics import median
 
 import pytest
 
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.core.telemetry import change
-from busbw.engines.cuda_runtime import Gpu
+from busbw.engines.cuda_runtime import CudaGpu
 from busbw.host.host_vitals import Vitals
 
 pytestmark = pytest.mark.gpu
@@ -19,16 +19,16 @@ READING_S = 0.01
 
 
 @pytest.fixture
-def devices(gpus: int) -> list[Device]:
-    opened = [Gpu(index) for index in range(gpus)]
+def devices(gpus: int) -> list[RankDevice]:
+    opened = [CudaGpu(index) for index in range(gpus)]
     return [
-        Device(gpu.index, os.getpid(), platform.node(), gpu.index, gpu.bus, gpu.name)
+        RankDevice(gpu.index, os.getpid(), platform.node(), gpu.index, gpu.bus, gpu.name)
         for gpu in opened
     ]
 
 
 def test_clocks_temperature_and_counters_of_every_gpu_are_read(
-    devices: list[Device], record_property
+    devices: list[RankDevice], record_property
 ) -> None:
     with closing(Vitals(devices)) as vitals:
         before = vitals.read()
@@ -44,7 +44,7 @@ def test_clocks_temperature_and_counters_of_every_gpu_are_read(
     record_property("change", repr(readings))
 
 
-def test_a_reading_is_cheap(devices: list[Device], record_property) -> None:
+def test_a_reading_is_cheap(devices: list[RankDevice], record_property) -> None:
     with closing(Vitals(devices)) as vitals:
         vitals.read()
         durations_s = []

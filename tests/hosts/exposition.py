@@ -9,7 +9,7 @@ from busbw.core.link_samples import (
     NVLINK,
     PCIE,
     Exposition,
-    Link,
+    HostLink,
     LinkFinding,
     SeenPattern,
 )
@@ -18,10 +18,10 @@ from busbw.core.watch_counters import ethtool_names, port_counters, watched_by_n
 from busbw.watch import metric_names
 
 LINKS = (
-    Link("mlx5_0:2", IB, 50e9, ("ib0",), device="mlx5_0", port="2"),
-    Link("eth0", ETHERNET, None, ("eth0",)),
-    Link("GPU3 NVLink", NVLINK, 450e9, bus="0000:1b:00"),
-    Link("GPU3 PCIe", PCIE, bus="0000:1b:00"),
+    HostLink("mlx5_0:2", IB, 50e9, ("ib0",), device="mlx5_0", port="2"),
+    HostLink("eth0", ETHERNET, None, ("eth0",)),
+    HostLink("GPU3 NVLink", NVLINK, 450e9, bus="0000:1b:00"),
+    HostLink("GPU3 PCIe", PCIE, bus="0000:1b:00"),
 )
 LOSS = LinkFinding("mlx5_0:2", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 5/s")
 AT_S = 1750000000.25
@@ -30,7 +30,7 @@ AT_S = 1750000000.25
 def exposition(
     values: dict[tuple[str, str], dict[str, int]],
     *findings: LinkFinding,
-    links: tuple[Link, ...] = LINKS,
+    links: tuple[HostLink, ...] = LINKS,
     at_s: float = AT_S,
 ) -> Exposition:
     return Exposition(

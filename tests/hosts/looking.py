@@ -5,10 +5,10 @@ from tree import Change, Tree
 
 from busbw.check.machine import Machine
 from busbw.check.registry import find
-from busbw.check.types import Checked
+from busbw.check.types import ReportedFinding
 
 
-def found(name: str, *changes: Change, tree: Tree | None = None) -> list[Checked]:
+def found(name: str, *changes: Change, tree: Tree | None = None) -> list[ReportedFinding]:
     """The findings of a check on the healthy server, or on `tree`, after the changes."""
     tree = tree or healthy()
     for change in changes:
@@ -16,7 +16,7 @@ def found(name: str, *changes: Change, tree: Tree | None = None) -> list[Checked
     return find(name).run(Machine(tree.source()))
 
 
-def of(findings: list[Checked], subject: str) -> Checked:
+def of(findings: list[ReportedFinding], subject: str) -> ReportedFinding:
     """The only finding on a subject."""
     (finding,) = [finding for finding in findings if finding.subject == subject]
     return finding

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from busbw.host.snapshot import Entry, _RecordedArchive
+from busbw.host.snapshot import ArchiveEntry, _RecordedArchive
 from busbw.host.source import Source
 
 Change = Callable[["Tree"], object]
-_ENTRIES: dict[tuple[str, int], tuple[Entry, dict[str, Any]]] = {}
+_ENTRIES: dict[tuple[str, int], tuple[ArchiveEntry, dict[str, Any]]] = {}
 
 
 class Tree:
@@ -94,11 +94,11 @@ class Tree:
         return _RecordedArchive(entries)
 
 
-def _entry(kind: str, name: str, fields: dict[str, Any]) -> Entry:
+def _entry(kind: str, name: str, fields: dict[str, Any]) -> ArchiveEntry:
     """What an archive has for it, made once: most machines differ in a few files."""
     key = name, id(fields)  # which stays its own, as the entry keeps the fields
     if key not in _ENTRIES:
-        _ENTRIES[key] = msgspec.convert({kind: name, **fields}, Entry), fields
+        _ENTRIES[key] = msgspec.convert({kind: name, **fields}, ArchiveEntry), fields
     return _ENTRIES[key][0]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from abi import LOGGER
 from libnccl import COMMUNICATOR_BYTES, UniqueId, inside
 
-from busbw.core.tuning import Choice
+from busbw.core.tuning import TuningChoice
 from busbw.engines.nccl_tuner import NcclTuner
 
 RANKS, HOSTS = 2, 2
@@ -117,7 +117,7 @@ def main() -> None:
     )
     print("chunks", called.chunk(1024, 1, 2), called.chunk(1024, 0, 2), called.chunk(4097, 1, 2))
     if tuner:
-        tuner.steer("all_reduce", 64, Choice("Tree", "Simple", 4))
+        tuner.steer("all_reduce", 64, TuningChoice("Tree", "Simple", 4))
         print(
             tuner.nodes(),
             tuner.costs(),
@@ -129,8 +129,8 @@ def main() -> None:
         print(
             tuner.nodes(),
             len(costs),
-            Choice("Ring", "LL128") in costs,
-            round(costs[Choice("Tree", "Simple")] * 1e6),
+            TuningChoice("Ring", "LL128") in costs,
+            round(costs[TuningChoice("Tree", "Simple")] * 1e6),
         )
         tuner.steer("all_reduce", 64, None)
         print(called.ask(ALL_REDUCE, 64), len(tuner.costs()))

@@ -16,8 +16,8 @@ from libnccl import NO_SYMBOLS
 from libnccls import libraries, version_of
 from nccl_tuner import INIT, NCCLS_CHUNK, WITH_CHUNKS
 
-from busbw.core.tuner_table import Rule, Table
-from busbw.core.tuning import Choice
+from busbw.core.tuner_table import TunerRule, TunerTable
+from busbw.core.tuning import TuningChoice
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 PROGRAM = Path(__file__).with_name("nccl_tuner.py")
@@ -77,18 +77,18 @@ def chunks_of_nccl(called: list[str]) -> str:
 def test_the_plugin_asks_for_what_the_table_says(
     plugin_library: Path, called: list[str], tmp_path: Path
 ) -> None:
-    rule = Rule(
+    rule = TunerRule(
         ranks=2,
         hosts=2,
         collective="all_reduce",
         first=1024,
         last=4096,
-        choice=Choice("Ring", "Simple", 8),
+        choice=TuningChoice("Ring", "Simple", 8),
         chunk=65536,
         note="14 % less",
     )
     file = tmp_path / "table"
-    file.write_text(Table(rules=[rule], about=[("device", "NVIDIA H200")]).text())
+    file.write_text(TunerTable(rules=[rule], about=[("device", "NVIDIA H200")]).text())
     assert program_lines(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
         "[(None, 0), (5, 8), (5, 8), (None, 0)] (None, 0)",
         f"chunks 65536 {NCCLS_CHUNK} {NCCLS_CHUNK}"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from abi import PROFILERS
 
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.engines.nccl_profiler import kernels
 
 PROGRAM = Path(__file__).with_name("what_ran_calls.py")
@@ -49,11 +49,14 @@ def test_only_calls_that_are_asked_about_are_reported(
     asking = CALLS | (API if version >= 5 else 0) | (COPY_ENGINES if version >= 6 else 0)
     assert answer["masks"] == [0, asking, 0]
     text, lost = answer["answer"]
-    expected = [Kernel("Ring", "Simple", 2), Kernel("SendRecv", "", 0 if version == 2 else 2)]
+    expected = [
+        NcclKernel("Ring", "Simple", 2),
+        NcclKernel("SendRecv", "", 0 if version == 2 else 2),
+    ]
     if version >= 6:
-        expected.append(Kernel("CopyEngine", ""))
+        expected.append(NcclKernel("CopyEngine", ""))
     if version >= 7:
-        expected.append(Kernel("Symmetric", "", 0, "AR_LL"))
+        expected.append(NcclKernel("Symmetric", "", 0, "AR_LL"))
     assert (kernels(text), lost) == (expected, 0)
     assert answer["log"] == []
 
@@ -74,9 +77,9 @@ def test_what_finds_no_room_is_counted(answers: dict[str, Any], version: int) ->
         ("coll\tAllReduce\tRING\tLL\n", []),
         ("coll\tAllReduce\tRING\tLL\tx\t\n", []),
         ("coll\tAllReduce\t\t\t0\t\n", []),
-        ("coll\tAllReduce\tNEW_ONE\tLL256\t4\t\n", [Kernel("NEW_ONE", "LL256", 4)]),
-        ("p2p\tSend\t\t\t2\t\np2p\tRecv\t\t\t2\t\n", [Kernel("SendRecv", "", 2)]),
+        ("coll\tAllReduce\tNEW_ONE\tLL256\t4\t\n", [NcclKernel("NEW_ONE", "LL256", 4)]),
+        ("p2p\tSend\t\t\t2\t\np2p\tRecv\t\t\t2\t\n", [NcclKernel("SendRecv", "", 2)]),
     ],
 )
-def test_lines_of_the_plugin(text: str, found: list[Kernel]) -> None:
+def test_lines_of_the_plugin(text: str, found: list[NcclKernel]) -> None:
     assert kernels(text) == found

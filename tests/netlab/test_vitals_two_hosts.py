@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Result, ResultRow, World
+from busbw.core.result import Cell, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange
 from busbw.model.machine_findings import RULES
@@ -142,7 +142,7 @@ def test_a_slow_row_names_the_interface_and_its_loss(
         )
         for size, time_s in zip(sizes, seconds, strict=True)
     ]
-    world = World([Device(rank, 1, f"h{rank + 1}", 0, "", "CPU") for rank in range(2)], 2)
+    world = World([RankDevice(rank, 1, f"h{rank + 1}", 0, "", "CPU") for rank in range(2)], 2)
     result = Result(SweepSpec(collective="all_reduce"), world=world, rows=rows)
     findings = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
     assert findings["machine"].message.startswith("24 MiB took ")

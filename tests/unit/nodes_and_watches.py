@@ -7,7 +7,7 @@ from healthy import healthy
 
 from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import ETHERNET, ROCE, Flow, LinkFinding, WatchInterval
+from busbw.core.link_samples import ETHERNET, ROCE, LinkFinding, LinkFlow, WatchInterval
 
 
 def watched_lines(count: int = 60) -> bytes:
@@ -18,11 +18,11 @@ def watched_lines(count: int = 60) -> bytes:
         findings = []
         if lost:
             findings = [LinkFinding("mlx5_0", "loss", Verdict.WARN, "packets are lost", "5/s <b>")]
-        port = Flow(name="mlx5_0", kind=ROCE, rate=50e9, tx=second * 1e9, rx=1e9, lost=lost)
+        port = LinkFlow(name="mlx5_0", kind=ROCE, rate=50e9, tx=second * 1e9, rx=1e9, lost=lost)
         port = msgspec.structs.replace(port, counters={"packet_seq_err": lost})
         if second == 40:
-            port = Flow(name="mlx5_0", kind=ROCE, state="gone")
-        idle = Flow(name="eth9", kind=ETHERNET, tx=0.0, rx=0.0)
+            port = LinkFlow(name="mlx5_0", kind=ROCE, state="gone")
+        idle = LinkFlow(name="eth9", kind=ETHERNET, tx=0.0, rx=0.0)
         lines.append(
             WatchInterval(
                 host="h1",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 
 Make = Callable[..., Result]
@@ -27,7 +27,7 @@ def result(
         "ngpus": 2,
     } | (spec or {})
     devices = [
-        Device(rank, 1386, "node1.example.org", rank, f"0000:00:0{6 + rank}", "NVIDIA H200")
+        RankDevice(rank, 1386, "node1.example.org", rank, f"0000:00:0{6 + rank}", "NVIDIA H200")
         for rank in range(2)
     ]
     program = f"{spec_fields['collective']}_perf"
@@ -37,7 +37,7 @@ def result(
         program=program,
         start="2026-11-21T18:24:51+00:00",
         end="2026-11-21 18:24:58",
-        library=Library("nccl", 22809),
+        library=EngineLibrary("nccl", 22809),
         world=World(devices, 1),
         rows=rows if rows is not None else two_rows(),
         complete=True,

@@ -22,10 +22,10 @@ from busbw.core.telemetry import ClockReason
 from busbw.core.watch_counters import WatchLevel
 from busbw.core.xids import XidRow
 from busbw.model.clouds import Instance
-from busbw.model.gpu_hosts import Usual
-from busbw.model.hardware import Bridged, Generation, PcieGpu, Xgmi, generations, pcie_gpus
+from busbw.model.gpu_hosts import UsualHost
+from busbw.model.hardware import BridgedGpus, Generation, PcieGpu, Xgmi, generations, pcie_gpus
 from busbw.model.nccl.constants import Release, releases
-from busbw.model.networks import Network, networks
+from busbw.model.networks import NetworkModel, networks
 from busbw.watch.metric_names import MetricName
 
 ROOT = Path(__file__).parents[2]
@@ -40,11 +40,11 @@ TABLES = {
     "core/sxids.csv": (SxidRow, ("number",), ()),
     "core/watch_counters.csv": (Counter, ("name",), ()),
     "core/xids.csv": (XidRow, ("number",), ()),
-    "model/bridged_gpus.csv": (Bridged, ("name",), ()),
+    "model/bridged_gpus.csv": (BridgedGpus, ("name",), ()),
     "model/clouds.csv": (Instance, ("name",), ()),
-    "model/gpu_hosts.csv": (Usual, ("word",), ()),
+    "model/gpu_hosts.csv": (UsualHost, ("word",), ()),
     "model/gpus.csv": (Generation, ("names",), ("names",)),
-    "model/networks.csv": (Network, ("name",), ()),
+    "model/networks.csv": (NetworkModel, ("name",), ()),
     "model/pcie_gpus.csv": (PcieGpu, ("name",), ()),
     "model/xgmi_gpus.csv": (Xgmi, ("gcn",), ()),
     "watch/metric_names.csv": (MetricName, ("group", "counter"), ()),

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +78,15 @@ def test_errors_and_help_follow_the_style() -> None:
 )
 def test_the_style_is_recognized(text: str, fault: str) -> None:
     assert faults(text) == fault
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["busbw", "busbw-accel"])
+def test_class_names_are_unique(source: Path) -> None:
+    """One name is one thing; an underscore makes no other name."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(source.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].append(f"{path.relative_to(source)}:{node.lineno}")
+    assert len(places) > 100
+    assert not {name: found for name, found in places.items() if len(found) > 1}

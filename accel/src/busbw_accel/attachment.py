@@ -15,7 +15,7 @@ import torch.distributed as dist
 from busbw.core.errors import UsageError
 from busbw_accel import lightcc_env
 from busbw_accel.comm_worker import CommWorker, Traffic
-from busbw_accel.residual_state import Piece, Unsplit
+from busbw_accel.residual_state import BucketPiece, UnsplitState
 from busbw_accel.settings import Settings
 
 _SAVE_HINT = (
@@ -149,7 +149,7 @@ class Attachment:
         )
 
 
-def _plain(names: tuple[str, ...], unsplit: Unsplit) -> dict[str, Any]:
+def _plain(names: tuple[str, ...], unsplit: UnsplitState) -> dict[str, Any]:
     """What a bucket keeps, as a checkpoint has it."""
     return {
         "names": list(names),
@@ -161,13 +161,13 @@ def _plain(names: tuple[str, ...], unsplit: Unsplit) -> dict[str, Any]:
     }
 
 
-def _unsplit(bucket: Mapping[str, Any]) -> tuple[tuple[str, ...], Unsplit]:
-    pieces = tuple(Piece(*numbers) for numbers in bucket["pieces"])
+def _unsplit(bucket: Mapping[str, Any]) -> tuple[tuple[str, ...], UnsplitState]:
+    pieces = tuple(BucketPiece(*numbers) for numbers in bucket["pieces"])
     states = [
         {name: tensor.to("cpu", copy=True) for name, tensor in kept.items()}
         for kept in bucket["states"]
     ]
-    return tuple(bucket["names"]), Unsplit(pieces, states)
+    return tuple(bucket["names"]), UnsplitState(pieces, states)
 
 
 def _checksum(state: Mapping[str, Any]) -> int:

@@ -51,7 +51,7 @@ def place(name: str, parameter: torch.Tensor) -> Place:
     return Place(name, shape, parameter.dim() < 2)
 
 
-class Regrouped:
+class RegroupedBuckets:
     """The first steps after a checkpoint was loaded, with the buckets of the saved training.
 
     DDP begins with other buckets than it makes after its first step. Codecs give other bits for

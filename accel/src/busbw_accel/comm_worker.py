@@ -18,7 +18,7 @@ from busbw_accel.communicator import Communicator, Work
 from busbw_accel.heartbeat import Heartbeat
 from busbw_accel.mesh import Mesh
 from busbw_accel.methods import DENSE
-from busbw_accel.residual_state import BucketState, Memory, Piece
+from busbw_accel.residual_state import BucketPiece, BucketState, ResidualState
 from busbw_accel.settings import Settings
 from busbw_accel.sparse import Room, SparseAverage
 
@@ -52,7 +52,7 @@ class CommWorker:
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
         self.settings = settings
         self.mesh = self._owned = mesh
-        self.memory = Memory()
+        self.memory = ResidualState()
         self.traffic = Traffic()
         self.step = 0  # of the training; the frontend counts it
         self._room = Room()
@@ -309,15 +309,15 @@ class CommWorker:
         self.traffic.across += average.across
         return result
 
-    def _cut(self, flat: torch.Tensor, inside: Communicator | None) -> tuple[Piece, ...]:
+    def _cut(self, flat: torch.Tensor, inside: Communicator | None) -> tuple[BucketPiece, ...]:
         if inside is None:
-            return (Piece(0, flat.numel(), 0),)
+            return (BucketPiece(0, flat.numel(), 0),)
         chunk = self.settings.chunk or CHUNKS.get(flat.device.type, CHUNK)
         largest = chunk // flat.element_size() // inside.size * inside.size
         pieces = []
         for begin in range(0, flat.numel(), largest):
             length = min(largest, flat.numel() - begin)
-            pieces.append(Piece(begin, length, -length % inside.size))
+            pieces.append(BucketPiece(begin, length, -length % inside.size))
         return tuple(pieces)
 
     def _exchange(self, flat: torch.Tensor, method: str, bucket: BucketState) -> None:
@@ -343,7 +343,7 @@ class CommWorker:
 
 
 def _begin_sum_inside(
-    flat: torch.Tensor, piece: Piece, inside: Communicator
+    flat: torch.Tensor, piece: BucketPiece, inside: Communicator
 ) -> tuple[torch.Tensor, torch.Tensor, Work]:
     """Start to sum a piece over the ranks of a row.
 

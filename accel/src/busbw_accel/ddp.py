@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.core.errors import UsageError
 from busbw_accel.attachment import Attachment, agree_on_settings, announce
-from busbw_accel.buckets import Gradient, Place, Regrouped, place
+from busbw_accel.buckets import Gradient, Place, RegroupedBuckets, place
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.communicator import Work
@@ -46,7 +46,7 @@ class Attached(Attachment):
         # Steps before DDP has made its final buckets.
         self._settling = FIRST_STEP + model.static_graph
         self._order: list[tuple[str, ...]] = []  # the buckets of the last step
-        self._resumed: Regrouped | None = None
+        self._resumed: RegroupedBuckets | None = None
 
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start averaging a bucket; the future has the average."""
@@ -103,7 +103,7 @@ class Attached(Attachment):
         self._order = [tuple(names) for names in state.get("order", ())]
         self._resumed = None
         if self.worker.memory.unsplit():
-            self._resumed = Regrouped(self._order, self._settling)
+            self._resumed = RegroupedBuckets(self._order, self._settling)
 
     def _exchange(self, gradient: Gradient) -> None:
         """Average a gradient by its method, in this thread."""

@@ -11,7 +11,7 @@ HANDLE_BYTES = 128
 _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 
 
-class Part(ctypes.Structure):
+class PeerBuffers(ctypes.Structure):
     """Send and receive buffers for one peer: addresses and bytes."""
 
     _fields_ = (("send", _Pointer), ("send_len", _Size), ("recv", _Pointer), ("recv_len", _Size))
@@ -95,8 +95,8 @@ class ExchangeSession:
         chunks in the same way.
         """
         chunks = -(-nbytes // chunk)
-        buffers = (Part * len(parts))(
-            *[Part(send, nbytes, receive, nbytes) for send, receive in parts]
+        buffers = (PeerBuffers * len(parts))(
+            *[PeerBuffers(send, nbytes, receive, nbytes) for send, receive in parts]
         )
         _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base)
         return chunks

@@ -39,14 +39,14 @@ def torch_threads(count: int) -> Iterator[None]:
 _Pointer = ctypes.c_void_p
 
 
-class _Rule(ctypes.Structure):
+class _RuleStruct(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_float)
         for name in ("scale", "keep", "first", "second", "square", "rate", "root", "epsilon")
     )
 
 
-class _Slab(ctypes.Structure):
+class _SlabStruct(ctypes.Structure):
     _fields_ = (
         ("count", ctypes.c_size_t),
         *((name, _Pointer) for name in ("gradient", "weight", "moment", "square", "copy")),
@@ -68,11 +68,11 @@ class Rule:
     weight_decay: float = 0.01
     scale: float = 1.0
 
-    def native(self) -> _Rule:
+    def native(self) -> _RuleStruct:
         """The rule in the form of busbw-native: see native/crates/adam."""
         first, second = self.betas
         rate, root = self.lr / (1 - first**self.step), 1 / math.sqrt(1 - second**self.step)
-        return _Rule(
+        return _RuleStruct(
             self.scale,
             1 - self.lr * self.weight_decay,
             1 - first,
@@ -169,7 +169,7 @@ class HostAdam:
             with torch_threads(self.threads):
                 _update_by_torch(rule, gradient, states, copy, undo)
             return
-        slab = _Slab(
+        slab = _SlabStruct(
             gradient.numel(),
             gradient.data_ptr(),
             states.weight.data_ptr(),

@@ -21,7 +21,7 @@ _IN_PLACE = (RESIDUAL, VELOCITY)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BucketPiece:
     """A piece of a flat gradient: offset and length.
 
     `padding` more elements make the shards of a row's ranks equal.
@@ -38,10 +38,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsplit:
+class UnsplitState:
     """What a checkpoint has of a bucket besides the state that is split by parameter."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BucketPiece, ...]
     states: list[State]  # one for each piece
 
 
@@ -54,7 +54,7 @@ class BucketState:
     """
 
     shapes: tuple[tuple[int, ...], ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BucketPiece, ...]
     inside: Communicator | None
     across: Communicator
     device: torch.device
@@ -73,14 +73,14 @@ class BucketState:
         kept: set[str] = set().union(*self.states)
         return [name for name in _IN_PLACE if name in kept]
 
-    def unsplit(self) -> Unsplit:
+    def unsplit(self) -> UnsplitState:
         """What `join` does not give, or only with other rounding."""
         states: list[State] = []
         for state in self.states:
             exact = self.inside is None and SUM_RESIDUAL not in state
             left_out = _IN_PLACE if exact else ()
             states.append({name: state[name] for name in state if name not in left_out})
-        return Unsplit(self.pieces, states)
+        return UnsplitState(self.pieces, states)
 
     def join(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row must call it."""
@@ -105,7 +105,7 @@ class BucketState:
             residual[begin:end] += sums[: end - begin]
         return residual
 
-    def _gather(self, piece: Piece, part: torch.Tensor | None) -> torch.Tensor:
+    def _gather(self, piece: BucketPiece, part: torch.Tensor | None) -> torch.Tensor:
         """The state of a whole piece. `part`: this rank's part; None: zeros."""
         ranks = 1 if self.inside is None else self.inside.size
         if part is None:
@@ -128,14 +128,14 @@ class BucketState:
             state[name] = part.clone()
 
 
-class Memory:
+class ResidualState:
     """The state of all buckets, and of single parameters that are in no bucket."""
 
     def __init__(self) -> None:
         self._buckets: dict[Key, BucketState] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
         # Of a checkpoint, until the buckets are used. They are void once other buckets are.
-        self._unsplit: dict[Key, Unsplit] = {}
+        self._unsplit: dict[Key, UnsplitState] = {}
 
     def of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
         """The state of the bucket with these parameters in this order.
@@ -185,11 +185,11 @@ class Memory:
         self._buckets.clear()
         self._unsplit.clear()
 
-    def unsplit(self) -> dict[Key, Unsplit]:
+    def unsplit(self) -> dict[Key, UnsplitState]:
         """What is kept besides `single`, by bucket."""
         return self._unsplit | {key: bucket.unsplit() for key, bucket in self._buckets.items()}
 
-    def put_unsplit(self, saved: dict[Key, Unsplit]) -> None:
+    def put_unsplit(self, saved: dict[Key, UnsplitState]) -> None:
         """Keep what `unsplit` gave for the next exchange of these buckets."""
         self._unsplit = dict(saved)
 

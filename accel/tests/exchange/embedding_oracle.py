@@ -1,5 +1,5 @@
 """A table as a plain dictionary in fp64, with lookups and updates as in
-busbw_accel.embedding.Table: what every row is compared with.
+busbw_accel.embedding.EmbeddingTable: what every row is compared with.
 """
 
 from collections import Counter

@@ -154,7 +154,7 @@ class Named:
         return self._named.values()
 
 
-class Later(copy_streams.Copied):
+class Later(copy_streams.StartedCopy):
     """A copy that a thread makes later."""
 
     def __init__(self):

@@ -21,7 +21,7 @@ import busbw_accel
 from busbw.core.errors import BusbwError
 from busbw_accel.offloading import optimizer as optimizers
 from busbw_accel.offloading import schedule
-from busbw_accel.offloading.state_memory import Offloaded
+from busbw_accel.offloading.state_memory import OffloadedParameter
 
 WIDTH, TOKENS, STEPS = 24, 31, 4
 
@@ -272,7 +272,7 @@ def gathered_early() -> dict[str, Any]:
     optimizer.step()
     wait, waited = optimizer.worker.wait, []
 
-    def record_wait(parameters: Sequence[Offloaded]) -> None:
+    def record_wait(parameters: Sequence[OffloadedParameter]) -> None:
         waited.append(sorted({parameter.unit.order for parameter in parameters}))
         wait(parameters)
 

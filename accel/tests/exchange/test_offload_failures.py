@@ -333,7 +333,7 @@ def test_memory_is_unpinned_before_it_is_unmapped():
 
 def test_a_lane_forgets_copies_that_have_ended():
     lane = copy_streams.Lane(torch.device("cpu"))
-    lane._in_flight.extend((copy_streams.Copied(None, None), 4) for _ in range(100))
+    lane._in_flight.extend((copy_streams.StartedCopy(None, None), 4) for _ in range(100))
     lane.throttle()
     assert not lane._in_flight
 

@@ -157,7 +157,7 @@ def test_memory_that_cannot_be_mapped_is_reported():
         host_memory.Slab(1 << 60, pinned=False)
 
 
-class Waits(copy_streams.Copied):
+class Waits(copy_streams.StartedCopy):
     """A copy that ends when something waits for it."""
 
     def __init__(self):

@@ -82,7 +82,7 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
 def test_pieces_cover_a_parameter(monkeypatch, count, ends):
     monkeypatch.setattr(state_memory, "PIECE", 4)
     weight = nn.Parameter(torch.zeros(count))
-    offloaded = state_memory.Offloaded(
+    offloaded = state_memory.OffloadedParameter(
         "weight", weight, 0, 0, state_memory.Unit(nn.Identity(), 0), state_memory.local_part(weight)
     )
     assert [(part.start, part.stop) for part in offloaded.pieces()] == ends

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw_accel.memory_plan import strategies
 from busbw_accel.memory_plan.gpt_shape import GptShape
-from busbw_accel.memory_plan.schedule import Schedule, on_gpu, parts
+from busbw_accel.memory_plan.schedule import StepSimulation, on_gpu, parts
 from busbw_accel.memory_plan.strategies import compute_of, compute_s, gpu_room, lacks, plan
-from busbw_accel.memory_plan.types import Compute, Machine, Training
+from busbw_accel.memory_plan.types import Compute, Machine, PlannedTraining
 
 SHAPE = GptShape(2, 256, 4, 128)
-TRAINING = Training(shape=SHAPE, batch_size=1, sequence=64, recompute=False)
+TRAINING = PlannedTraining(shape=SHAPE, batch_size=1, sequence=64, recompute=False)
 SECOND = Compute(1.0, 2.0, 1.0, 2.0)
 LAYER = SHAPE.block
 # an update moves 28 bytes per element in host memory, and copies 4 at the same time
@@ -35,7 +35,7 @@ def machine(**changes):
 
 
 def timeline(stream=False, training=TRAINING, share=0.0, **changes):
-    return Schedule(training, machine(**changes), share, stream_weights=stream).timeline()
+    return StepSimulation(training, machine(**changes), share, stream_weights=stream).timeline()
 
 
 def test_parts_are_all_parameters():
@@ -55,7 +55,9 @@ def test_a_step_with_instant_copies_and_updates_is_compute():
 
 
 def test_the_last_gradients_are_exposed():
-    table = Training(shape=GptShape(2, 128, 2, 100_000), batch_size=1, sequence=64, recompute=False)
+    table = PlannedTraining(
+        shape=GptShape(2, 128, 2, 100_000), batch_size=1, sequence=64, recompute=False
+    )
     rate = 2 * table.shape.root(64)
     # When backward ends, the root's gradients come, which take 0.5 s, and the first matrix of the
     # first layer with its biases and norm.
@@ -104,7 +106,7 @@ def test_streamed_weights_are_copied_in_forward_and_backward():
 
 def test_memory_by_hand():
     shape = GptShape(4, 1024, 8, 1000)
-    training = Training(shape=shape, batch_size=8, sequence=512, recompute=True)
+    training = PlannedTraining(shape=shape, batch_size=8, sequence=512, recompute=True)
     count, tokens = training.parameters, 4096
     needs = strategies.offloaded(training, 0, 1000)
     assert needs.weights == 2 * count
@@ -123,7 +125,7 @@ shapes = st.builds(
     st.integers(1, 400),
 )
 trainings = st.builds(
-    Training,
+    PlannedTraining,
     shape=shapes,
     batch_size=st.integers(1, 8),
     sequence=st.integers(16, 4096),

@@ -5,26 +5,26 @@ from typing import Any
 import pytest
 from results import result
 
-from busbw.core.result import Device, World
+from busbw.core.result import RankDevice, World
 from busbw.core.topology import Host, Topology
 from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep
 from busbw_accel.train.kinds import PlanResult, TrainResult
 from busbw_accel.train.plan_types import (
     Bucket,
+    BucketLayout,
     CheckRound,
-    Exchange,
     ExchangeRound,
-    Layout,
     LayoutRound,
+    MeasuredExchange,
     Plan,
     PlanRun,
 )
-from busbw_accel.train.types import ALONE, Training, TrainRun, TrainSpec
+from busbw_accel.train.types import ALONE, TrainingRuns, TrainRun, TrainSpec
 
 CODE = "busbw_accel.attach(model, busbw_accel.Settings(method='int8'))"
 
 
-def _facts(devices: list[Device]) -> dict[str, Any]:
+def _facts(devices: list[RankDevice]) -> dict[str, Any]:
     base = result()
     return {
         name: getattr(base, name)
@@ -35,7 +35,7 @@ def _facts(devices: list[Device]) -> dict[str, Any]:
 @pytest.fixture
 def trained() -> TrainResult:
     """Two GPUs, alone and by two methods in two rounds."""
-    training = Training(
+    training = TrainingRuns(
         TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")),
         "img",
         138_357_544,
@@ -70,7 +70,7 @@ def trained() -> TrainResult:
             ),
         ]
     devices = [
-        Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
+        RankDevice(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
         for rank in range(2)
     ]
     return TrainResult(training=training, **_facts(devices))
@@ -79,18 +79,18 @@ def trained() -> TrainResult:
 @pytest.fixture
 def planned() -> PlanResult:
     """VGG16 over a slow network, by two transports."""
-    training = Training(
+    training = TrainingRuns(
         TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2
     )
     plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
     plan.exchanges = [
-        Exchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
-        Exchange("as-is", "int8", 2, [0.045, 0.005], [], 141e6, CODE, checked_s=0.0991),
-        Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
-        Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
+        MeasuredExchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
+        MeasuredExchange("as-is", "int8", 2, [0.045, 0.005], [], 141e6, CODE, checked_s=0.0991),
+        MeasuredExchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
+        MeasuredExchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
     ]
     devices = [
-        Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
+        RankDevice(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
         for rank in range(2)
     ]
     return PlanResult(training=training, plan=plan, **_facts(devices))
@@ -99,7 +99,7 @@ def planned() -> PlanResult:
 @pytest.fixture
 def planned_in_rounds() -> PlanResult:
     """gpt-small over 1 Gbit/s in two rounds: one bucket, buckets of 4 MB, and bf16."""
-    training = Training(
+    training = TrainingRuns(
         TrainSpec(model="gpt-small", batch_size=2, rounds=2), "seq", 4_200_000, 16_800_000, 2
     )
     small_buckets = [
@@ -111,7 +111,9 @@ def planned_in_rounds() -> PlanResult:
         )
         for still_s in (0.151, 0.152)
     ]
-    run = PlanRun("as-is", [0.145, 0.147], [Layout(25.0, small_buckets), Layout(4.0, four)])
+    run = PlanRun(
+        "as-is", [0.145, 0.147], [BucketLayout(25.0, small_buckets), BucketLayout(4.0, four)]
+    )
     plan = Plan(0.9, 0.146, 0.151, small_buckets[0].buckets, runs=[run])
     rounds = [
         ("none", 0, None, [[0.430], [0.428]]),
@@ -124,7 +126,7 @@ def planned_in_rounds() -> PlanResult:
             ExchangeRound(bucket_times, [0.001] * len(bucket_times)) for bucket_times in times
         ]
         plan.exchanges.append(
-            Exchange(
+            MeasuredExchange(
                 "as-is",
                 name,
                 loss,
@@ -139,7 +141,7 @@ def planned_in_rounds() -> PlanResult:
     plan.exchanges[1].checks = [CheckRound(0.146, 0.524), CheckRound(0.145, 0.520)]
     plan.exchanges[1].checked_s = 0.522
     devices = [
-        Device(rank, 10, f"node{rank}", 0, "", "CPU, PyTorch 2.15", process=rank)
+        RankDevice(rank, 10, f"node{rank}", 0, "", "CPU, PyTorch 2.15", process=rank)
         for rank in range(2)
     ]
     hosts = [Host(f"node{rank}", "one-boot", cpus=1) for rank in range(2)]

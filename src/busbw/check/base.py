@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
-from busbw.check.types import AS_ROOT, Checked, Evidence, Finding
+from busbw.check.types import AS_ROOT, Evidence, Finding, ReportedFinding
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.masking import masked
 from busbw.host.source import Reading
@@ -45,7 +45,7 @@ class CheckOf(Generic[Subject]):
         """The finding where the check lacks what it needs; None if it can be made."""
         return self.needs(subject) if self.needs else None
 
-    def run(self, subject: Subject) -> list[Checked]:
+    def run(self, subject: Subject) -> list[ReportedFinding]:
         """The findings with the check's id, the one with the largest weight first."""
         missing = self.missing(subject)
         findings = [missing] if missing else self.judge(subject)
@@ -54,13 +54,13 @@ class CheckOf(Generic[Subject]):
         ]
 
 
-def checked(row: CheckRow, finding: Finding) -> Checked:
+def checked(row: CheckRow, finding: Finding) -> ReportedFinding:
     """A finding with the row of its check, without secrets."""
     evidence = (
         Evidence(entry.where, masked(entry.seen), entry.expected) for entry in finding.evidence
     )
     bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)
-    return Checked(
+    return ReportedFinding(
         id=row.id,
         name=row.name,
         layer=row.layer.value,

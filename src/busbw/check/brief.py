@@ -6,13 +6,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from busbw.check.groups import Group, group
+from busbw.check.groups import FindingGroup, group
 from busbw.check.types import (
     GRADES,
     SHOWN_GRADES,
-    Checked,
     CheckReport,
     ClusterReport,
+    ReportedFinding,
     grade,
     overall,
     worst,
@@ -102,11 +102,11 @@ def _decisive(verdict: Verdict, fail_on: Verdict) -> tuple[str, ...]:
     return () if verdict is Verdict.PASS else (verdict.value,)
 
 
-def _named(finding: Checked) -> str:
+def _named(finding: ReportedFinding) -> str:
     return f"{finding.name} {finding.subject}".strip()
 
 
-def _on_nodes(fault: Group, nodes: int) -> str:
+def _on_nodes(fault: FindingGroup, nodes: int) -> str:
     on = "all nodes" if len(fault.nodes) == nodes else fold(fault.nodes)
     return f"{fault.first.name} on {on}"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from busbw.check.types import GRADES, Checked, grade
+from busbw.check.types import GRADES, ReportedFinding, grade
 from busbw.core.finding import Layer, Verdict
 
 # On one part of a node, a fault that the check on the left finds is due to a fault that a check on
@@ -55,11 +55,11 @@ BAD = ("fail", "unknown", "warn")
 class Problem:
     """A finding, and those that have the same cause."""
 
-    finding: Checked
-    details: tuple[Checked, ...] = ()
+    finding: ReportedFinding
+    details: tuple[ReportedFinding, ...] = ()
 
 
-def problems(findings: Iterable[Checked]) -> list[Problem]:
+def problems(findings: Iterable[ReportedFinding]) -> list[Problem]:
     """All findings of a node in their order; of those with one cause, the gravest with the others
     under it.
 
@@ -69,7 +69,7 @@ def problems(findings: Iterable[Checked]) -> list[Problem]:
     kept = list(findings)
     bad = [finding for finding in kept if grade(finding) in BAD]
     under = _causes(sorted(bad, key=_gravest_first))
-    details: dict[int, list[Checked]] = {}
+    details: dict[int, list[ReportedFinding]] = {}
     for finding in bad:
         if id(finding) in under:
             details.setdefault(id(under[id(finding)]), []).append(finding)
@@ -80,18 +80,18 @@ def problems(findings: Iterable[Checked]) -> list[Problem]:
     ]
 
 
-def is_cause(detail: Checked, finding: Checked) -> bool:
+def is_cause(detail: ReportedFinding, finding: ReportedFinding) -> bool:
     """Whether the detail is the cause of the finding above it, which is graver."""
     return detail.id in CAUSES.get(finding.id, ())
 
 
-def _gravest_first(finding: Checked) -> tuple[int, bool, bool]:
+def _gravest_first(finding: ReportedFinding) -> tuple[int, bool, bool]:
     return GRADES.index(grade(finding)), finding.id in CAUSES, finding.id in OF_ANY_PART
 
 
-def _causes(bad: Sequence[Checked]) -> dict[int, Checked]:
+def _causes(bad: Sequence[ReportedFinding]) -> dict[int, ReportedFinding]:
     """For each detail, by its identity, the finding under which it stands."""
-    under: dict[int, Checked] = {}
+    under: dict[int, ReportedFinding] = {}
     for at, finding in enumerate(bad):
         for graver in bad[:at]:
             if _same_cause(finding, graver):
@@ -100,7 +100,7 @@ def _causes(bad: Sequence[Checked]) -> dict[int, Checked]:
     return under
 
 
-def _same_cause(finding: Checked, graver: Checked) -> bool:
+def _same_cause(finding: ReportedFinding, graver: ReportedFinding) -> bool:
     related = (
         graver.id in CAUSES.get(finding.id, ())
         or finding.id in CAUSES.get(graver.id, ())
@@ -110,20 +110,20 @@ def _same_cause(finding: Checked, graver: Checked) -> bool:
     return related and (of_any_part or _same_part(finding, graver))
 
 
-def _not_judged(finding: Checked, graver: Checked) -> bool:
+def _not_judged(finding: ReportedFinding, graver: ReportedFinding) -> bool:
     """Whether a GPU could not be judged that does not answer."""
     lost = graver.id == LOST_GPU and graver.verdict is Verdict.FAIL
     return lost and finding.verdict is Verdict.UNKNOWN and finding.layer in OF_GPUS
 
 
-def _same_part(finding: Checked, other: Checked) -> bool:
+def _same_part(finding: ReportedFinding, other: ReportedFinding) -> bool:
     """Whether both are on one part: the same, the whole node, or one that the other names."""
     return (
         not (finding.subject and other.subject) or _names(finding, other) or _names(other, finding)
     )
 
 
-def _names(finding: Checked, part: Checked) -> bool:
+def _names(finding: ReportedFinding, part: ReportedFinding) -> bool:
     """Whether the finding names the part of the other."""
     text = f"{finding.subject}: {finding.message}"
     return bool(part.subject) and _word(part.subject).search(text) is not None

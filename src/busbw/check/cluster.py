@@ -14,7 +14,7 @@ from busbw.check.expect.file import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.check.types import MISSING, ClusterReport, Difference, Node
+from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.snapshot import MADE_BY, recorded
 from busbw.host.source import Source
@@ -31,10 +31,10 @@ def findings_here(
     *,
     earlier: Machine | None = None,
     expect: Expect | None = None,
-) -> Node:
+) -> NodeFindings:
     """The findings on one machine, and its facts."""
     machine = Machine(source, earlier)
-    return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
+    return NodeFindings(report=judge(machine, checks, name, expect), facts=facts(machine))
 
 
 def recorded_nodes(
@@ -53,12 +53,12 @@ def recorded_nodes(
         return _report_readable(dict(zip(files, nodes, strict=True)))
 
 
-def _report_readable(results: dict[str, Node | str]) -> ClusterReport:
+def _report_readable(results: dict[str, NodeFindings | str]) -> ClusterReport:
     """The comparison of the files that could be read; UsageError if none could.
 
     `results` has for each file its node, or why it could not be read.
     """
-    nodes = {file: node for file, node in results.items() if isinstance(node, Node)}
+    nodes = {file: node for file, node in results.items() if isinstance(node, NodeFindings)}
     unreadable = {file: reason for file, reason in results.items() if isinstance(reason, str)}
     if not nodes:
         first, reason = next(iter(unreadable.items()))
@@ -70,7 +70,7 @@ def _report_readable(results: dict[str, Node | str]) -> ClusterReport:
     return report
 
 
-def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> Node | str:
+def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> NodeFindings | str:
     """The node of a snapshot, or why the file is no snapshot."""
     try:
         source = recorded(Path(file))
@@ -102,7 +102,7 @@ def ask(
     nodes, silent = {}, {}
     for answer in remote.run(hosts, remote.busbw(*words), limit_s + watch_s, stdin):
         try:
-            nodes[answer.host] = answer.answer(Node)
+            nodes[answer.host] = answer.answer(NodeFindings)
         except ValueError:
             start = answer.out[:60].decode(errors="replace")
             silent[answer.host] = answer.problem or f"unexpected answer: '{start}'"
@@ -115,7 +115,7 @@ def ask(
     return joined(nodes, silent)
 
 
-def joined(nodes: dict[str, Node], silent: dict[str, str]) -> ClusterReport:
+def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterReport:
     """The comparison of nodes, and their reports.
 
     Differences name a node by its host name, or by its key if two hosts share a name.

@@ -7,7 +7,7 @@ from itertools import chain
 from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.causes import is_cause
 from busbw.check.differences_text import differences_text
-from busbw.check.groups import Group, OnNode, fix_for_all, group
+from busbw.check.groups import FindingGroup, NodeFinding, fix_for_all, group
 from busbw.check.text import (
     check_name,
     label,
@@ -23,7 +23,7 @@ from busbw.check.types import (
     SHOWN_GRADES,
     CheckReport,
     ClusterReport,
-    Muted,
+    MutedFinding,
     grade,
     node_names,
 )
@@ -102,13 +102,13 @@ def _lost(word: str, reasons: Mapping[str, str]) -> str:
     )
 
 
-def _in_short(groups: Sequence[Group], names: Sequence[str]) -> str:
+def _in_short(groups: Sequence[FindingGroup], names: Sequence[str]) -> str:
     """The message and nodes of each fault; one line for all that has no data."""
     faults = [_headline(fault, names) for fault in groups if grade(fault.first) != NO_DATA]
     return "".join(faults) + _no_data_text(groups, names)
 
 
-def _no_data_text(groups: Sequence[Group], names: Sequence[str]) -> str:
+def _no_data_text(groups: Sequence[FindingGroup], names: Sequence[str]) -> str:
     """How many checks have no data, and on which nodes; '' if all have."""
     without = [lacking for lacking in groups if grade(lacking.first) == NO_DATA]
     if not without:
@@ -118,12 +118,12 @@ def _no_data_text(groups: Sequence[Group], names: Sequence[str]) -> str:
     return f"NO DATA for {counted(len(checks), 'check')}\n{_on_line(list(nodes), names)}"
 
 
-def _headline(fault: Group, names: Sequence[str]) -> str:
+def _headline(fault: FindingGroup, names: Sequence[str]) -> str:
     head = f"{label(fault.first)} {fault.headline}  {check_name(fault.first)}\n"
     return head + "".join(where_lines(fault, names))
 
 
-def where_lines(fault: Group, names: Sequence[str]) -> list[str]:
+def where_lines(fault: FindingGroup, names: Sequence[str]) -> list[str]:
     """The parts and nodes of a fault; `names` are those of all nodes."""
     parts = fault.parts()
     if len(parts) > 1:
@@ -151,11 +151,11 @@ def _nodes_text(nodes: Sequence[str], names: Sequence[str]) -> str:
     return but if len(nodes) > len(others) and len(but) < len(text) else text
 
 
-def _in_full(fault: Group, names: Sequence[str]) -> str:
+def _in_full(fault: FindingGroup, names: Sequence[str]) -> str:
     return _headline(fault, names) + "".join(f"{line}\n" for line in detail_lines(fault))
 
 
-def detail_lines(fault: Group) -> list[str]:
+def detail_lines(fault: FindingGroup) -> list[str]:
     """The largest values of a fault, its details, what was read, and the fix."""
     lines = []
     if fault.largest:
@@ -174,7 +174,7 @@ def detail_lines(fault: Group) -> list[str]:
     return lines
 
 
-def _details_lines(fault: Group, details: Sequence[Group]) -> list[str]:
+def _details_lines(fault: FindingGroup, details: Sequence[FindingGroup]) -> list[str]:
     """What has the same cause, with its nodes if they are not all that have the fault."""
     lines = []
     unjudged: list[str] = []
@@ -189,19 +189,19 @@ def _details_lines(fault: Group, details: Sequence[Group]) -> list[str]:
     return lines + not_judged_lines(list(dict.fromkeys(unjudged)))
 
 
-def _seen(fault: Group) -> list[str]:
+def _seen(fault: FindingGroup) -> list[str]:
     """What was read: the same everywhere, or the largest value as an example."""
     sample = fault.sample[0]
     evidence = {item.finding.evidence for item in fault.findings}
     return seen_lines(sample.finding, "" if len(evidence) == 1 else _on(fault, sample.node))
 
 
-def _fixes(fault: Group) -> list[str]:
+def _fixes(fault: FindingGroup) -> list[str]:
     """The fix for all nodes, or that of the sample for its first part."""
     fix = fix_for_all(fault.findings)
     if fix or not fault.first.fix:
         return [f"        fix: {fix}"] if fix else []
-    alike: dict[tuple[str, ...], list[OnNode]] = {}
+    alike: dict[tuple[str, ...], list[NodeFinding]] = {}
     for item in fault.sample:
         if item.finding.fix:
             alike.setdefault(pattern(HostText(item.node, item.finding.fix)), []).append(item)
@@ -213,14 +213,14 @@ def _fixes(fault: Group) -> list[str]:
     return lines
 
 
-def _on(fault: Group, node: str) -> str:
+def _on(fault: FindingGroup, node: str) -> str:
     """` on gpu7`, or '' if no other node has the fault."""
     return f" on {node}" if len(fault.nodes) > 1 else ""
 
 
 def _muted_text(nodes: Sequence[CheckReport], names: Sequence[str]) -> str:
     """Each mute once, with the nodes where it accepts something."""
-    accepted: dict[tuple[str, ...], list[tuple[str, Muted]]] = {}
+    accepted: dict[tuple[str, ...], list[tuple[str, MutedFinding]]] = {}
     for name, report in zip(names, nodes, strict=True):
         for mute in report.muted:
             lines = _host_lines(name, mute)
@@ -235,5 +235,5 @@ def _muted_text(nodes: Sequence[CheckReport], names: Sequence[str]) -> str:
     return text
 
 
-def _host_lines(name: str, mute: Muted) -> list[HostText]:
+def _host_lines(name: str, mute: MutedFinding) -> list[HostText]:
     return [HostText(name, line) for line in muted_lines(mute)]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from busbw.check.launcher.programs import open_mpi
-from busbw.check.machine import Machine, Port, understood
+from busbw.check.machine import Machine, RdmaPort, understood
 from busbw.check.nccl.settings import libraries
 from busbw.check.nccl.settings import settings as variables
 from busbw.check.nic.links import own_ports
@@ -107,7 +107,7 @@ def _libraries(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "mpirun", (mpirun.version or mpirun.error) if mpirun else ""
 
 
-_OF_PORTS: dict[str, Callable[[Machine, Port], str | None]] = {
+_OF_PORTS: dict[str, Callable[[Machine, RdmaPort], str | None]] = {
     "firmware": lambda machine, port: machine.text(f"{RDMA}/{port.device}/fw_ver"),
     "board": lambda machine, port: machine.text(f"{RDMA}/{port.device}/board_id"),
     "rate": lambda machine, port: machine.text(f"{port.path}/rate"),
@@ -218,7 +218,7 @@ def _roce_v2_gids(machine: Machine, path: str) -> str:
     return ", ".join(sorted(indices, key=int))
 
 
-def _partition_keys(machine: Machine, port: Port) -> str:
+def _partition_keys(machine: Machine, port: RdmaPort) -> str:
     """Keys in use, sorted: the order depends on when the subnet manager assigned them."""
     folder = f"{port.path}/pkeys"
     indices = machine.names(folder)

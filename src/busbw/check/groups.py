@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 
 from busbw.check.alike import HostText, for_any_host, largest, merged_text, pattern
 from busbw.check.causes import Problem, problems
-from busbw.check.types import GRADES, SHOWN_GRADES, Checked, CheckReport, Fault, grade, node_names
+from busbw.check.types import (
+    GRADES,
+    SHOWN_GRADES,
+    CheckReport,
+    Fault,
+    ReportedFinding,
+    grade,
+    node_names,
+)
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 
@@ -13,29 +21,29 @@ _UNJUDGED = (Verdict.UNKNOWN, Verdict.SKIP)
 
 
 @dataclass(frozen=True, slots=True)
-class OnNode:
+class NodeFinding:
     """A finding on a node, with the findings under it."""
 
     node: str
     problem: Problem
 
     @property
-    def finding(self) -> Checked:
+    def finding(self) -> ReportedFinding:
         return self.problem.finding
 
 
 @dataclass(slots=True)
-class Group:
+class FindingGroup:
     """One fault: findings of one check whose texts differ only in names and values.
 
     `same_in` are further checks with the same findings on the same nodes.
     """
 
-    findings: list[OnNode]
+    findings: list[NodeFinding]
     same_in: list[str] = field(default_factory=list)
 
     @property
-    def first(self) -> Checked:
+    def first(self) -> ReportedFinding:
         return self.findings[0].finding
 
     @property
@@ -53,7 +61,7 @@ class Group:
         return largest([HostText(item.node, item.finding.message) for item in self.findings])
 
     @property
-    def sample(self) -> list[OnNode]:
+    def sample(self) -> list[NodeFinding]:
         """What was found on the node with the largest value, or on the first."""
         values = self.largest
         node = values[0].host if values else self.findings[0].node
@@ -69,30 +77,30 @@ class Group:
             nodes.setdefault(fold(subjects), []).append(node)
         return nodes
 
-    def details(self) -> list["Group"]:
+    def details(self) -> list["FindingGroup"]:
         """What was found on these nodes under the fault."""
         under = [
-            OnNode(item.node, Problem(detail))
+            NodeFinding(item.node, Problem(detail))
             for item in self.findings
             for detail in item.problem.details
         ]
         return join_same(_by_fault(under))
 
 
-def headline(finding: Checked) -> str:
+def headline(finding: ReportedFinding) -> str:
     """The message, after the subject if the message does not name it."""
     if finding.subject and finding.subject not in finding.message:
         return f"{finding.subject}: {finding.message}"
     return finding.message
 
 
-def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[Group]:
+def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[FindingGroup]:
     """The faults of these grades, the worst and most frequent first.
 
     Faults of one check are next to each other.
     """
     findings = [
-        OnNode(name, problem)
+        NodeFinding(name, problem)
         for name, report in zip(node_names(nodes), nodes, strict=True)
         for problem in problems(report.findings)
         if grade(problem.finding) in grades
@@ -103,7 +111,7 @@ def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[Group]:
         check = (grade(fault.first), fault.first.id)
         most_nodes[check] = max(most_nodes.get(check, 0), len(fault.nodes))
 
-    def order(fault: Group) -> tuple[int, int, str, int]:
+    def order(fault: FindingGroup) -> tuple[int, int, str, int]:
         check = (grade(fault.first), fault.first.id)
         return GRADES.index(check[0]), -most_nodes[check], check[1], -len(fault.nodes)
 
@@ -115,7 +123,7 @@ def faults(nodes: Sequence[CheckReport]) -> list[Fault]:
     return [_fault(fault) for fault in group(nodes, SHOWN_GRADES)]
 
 
-def _fault(fault: Group) -> Fault:
+def _fault(fault: FindingGroup) -> Fault:
     first = fault.first
     details = [detail.name for item in fault.findings for detail in item.problem.details]
     return Fault(
@@ -131,18 +139,18 @@ def _fault(fault: Group) -> Fault:
     )
 
 
-def _by_fault(findings: Iterable[OnNode]) -> list[Group]:
-    groups: dict[tuple[str, str, tuple[str, ...]], Group] = {}
+def _by_fault(findings: Iterable[NodeFinding]) -> list[FindingGroup]:
+    groups: dict[tuple[str, str, tuple[str, ...]], FindingGroup] = {}
     for item in findings:
         text = HostText(item.node, headline(item.finding))
         key = (grade(item.finding), item.finding.id, pattern(text))
-        groups.setdefault(key, Group([])).findings.append(item)
+        groups.setdefault(key, FindingGroup([])).findings.append(item)
     return list(groups.values())
 
 
-def join_same(groups: Iterable[Group]) -> list[Group]:
+def join_same(groups: Iterable[FindingGroup]) -> list[FindingGroup]:
     """Groups of checks that could not judge the same parts of the same nodes, as one."""
-    joined: dict[object, Group] = {}
+    joined: dict[object, FindingGroup] = {}
     for fault in groups:
         if fault.first.verdict in _UNJUDGED:
             reasons = [
@@ -158,6 +166,6 @@ def join_same(groups: Iterable[Group]) -> list[Group]:
     return list(joined.values())
 
 
-def fix_for_all(findings: Sequence[OnNode]) -> str:
+def fix_for_all(findings: Sequence[NodeFinding]) -> str:
     """The fix if it is the same on all nodes but for their names, else ''."""
     return for_any_host([HostText(item.node, item.finding.fix) for item in findings])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from busbw.check.cluster_text import detail_lines, head_text, where_lines
-from busbw.check.groups import Group, group
+from busbw.check.groups import FindingGroup, group
 from busbw.check.nodes_html import facts_table, folded_nodes, node_parts, nodes_table
 from busbw.check.text import check_name, summary
 from busbw.check.types import NO_DATA, SHOWN_GRADES, CheckReport, ClusterReport, grade, node_names
@@ -52,7 +52,7 @@ def _faults(nodes: Sequence[CheckReport], level: str) -> list[Element]:
     return [section("What is wrong", *parts, level=level)]
 
 
-def _without_data(groups: Sequence[Group], names: Sequence[str]) -> Element:
+def _without_data(groups: Sequence[FindingGroup], names: Sequence[str]) -> Element:
     """The checks that got no data, why, and where."""
     checks = {name for fault in groups for name in (fault.first.name, *fault.same_in)}
     lines = []
@@ -63,11 +63,11 @@ def _without_data(groups: Sequence[Group], names: Sequence[str]) -> Element:
     return foldable(title, text_table(("check", "why", "nodes"), lines, title), None)
 
 
-def _cards(faults: Sequence[Group], names: Sequence[str]) -> Element:
+def _cards(faults: Sequence[FindingGroup], names: Sequence[str]) -> Element:
     return tag("ul", *(_card(fault, names) for fault in faults), class_="findings")
 
 
-def _card(fault: Group, names: Sequence[str]) -> Element:
+def _card(fault: FindingGroup, names: Sequence[str]) -> Element:
     """The message with the nodes as ranges, then what was read, and the fix."""
     verdict = fault.first.verdict.value
     badge = tag("strong", verdict, class_=f"badge v-{verdict}")

@@ -1,6 +1,6 @@
 """The findings of machines as JUnit's XML: a suite for each machine, a case for each finding."""
 
-from busbw.check.types import Checked, CheckReport, ClusterReport
+from busbw.check.types import CheckReport, ClusterReport, ReportedFinding
 from busbw.core.finding import Verdict
 from busbw.ui.junit import ERROR, FAILURE, SKIPPED, Case, junit
 
@@ -35,7 +35,7 @@ def _cases(report: CheckReport, fail_on: Verdict) -> list[Case]:
     return cases
 
 
-def _case(finding: Checked, fail_on: Verdict) -> Case:
+def _case(finding: ReportedFinding, fail_on: Verdict) -> Case:
     """A value that is not offered on this machine does not count: it is skipped."""
     outcome = FAILURE if finding.verdict is fail_on else _OUTCOMES.get(finding.verdict, "")
     evidence = [

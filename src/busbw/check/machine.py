@@ -18,7 +18,7 @@ from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.kernel_log_file import LogSource
 from busbw.host.nic import RDMA
 from busbw.host.nvml_health import read_health
-from busbw.host.pci import Device, device_directory, read_devices
+from busbw.host.pci import PciDevice, device_directory, read_devices
 from busbw.host.source import Reading, Source
 
 ENVIRONMENT, USER = "environment", "euid"
@@ -34,7 +34,7 @@ WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class RdmaPort:
     """One port of an RDMA device."""
 
     device: str
@@ -107,13 +107,13 @@ class Machine:
         return read_interfaces(self)
 
     @cached_property
-    def ports(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[RdmaPort, ...]:
         ports = []
         for device in self.names(RDMA):
             bdf = self.target(f"{RDMA}/{device}/device")
             for number in self.names(f"{RDMA}/{device}/ports"):
                 path = f"{RDMA}/{device}/ports/{number}"
-                port = Port(
+                port = RdmaPort(
                     device=device,
                     number=number,
                     path=path,
@@ -137,7 +137,7 @@ class Machine:
         return ""
 
     @property
-    def roce_ports(self) -> tuple[Port, ...]:
+    def roce_ports(self) -> tuple[RdmaPort, ...]:
         return tuple(port for port in self.ports if port.roce)
 
     @cached_property
@@ -223,7 +223,7 @@ class Part:
     """A device with its name: GPU 2, mlx5_0, eth0, or its address if it has none."""
 
     name: str
-    device: Device
+    device: PciDevice
 
     @property
     def path(self) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from busbw.check.types import GRADES, Checked, CheckReport, ClusterReport, grade, node_names
+from busbw.check.types import GRADES, CheckReport, ClusterReport, ReportedFinding, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.ui.metric_text import GAUGE, Labels, MetricText
 
@@ -86,8 +86,8 @@ def _add(page: MetricText, metric: str, value: float, *values: str) -> None:
     page.add(metric, GAUGE, meaning, labels, value)
 
 
-def _worst_of_each_check(findings: Sequence[Checked]) -> list[Checked]:
-    worst: dict[str, Checked] = {}
+def _worst_of_each_check(findings: Sequence[ReportedFinding]) -> list[ReportedFinding]:
+    worst: dict[str, ReportedFinding] = {}
     for finding in findings:
         before = worst.setdefault(finding.id, finding)
         if GRADES.index(grade(finding)) < GRADES.index(grade(before)):
@@ -95,7 +95,7 @@ def _worst_of_each_check(findings: Sequence[Checked]) -> list[Checked]:
     return list(worst.values())
 
 
-def _by_part(findings: Sequence[Checked]) -> Counter[tuple[str, ...]]:
+def _by_part(findings: Sequence[ReportedFinding]) -> Counter[tuple[str, ...]]:
     """How many findings need attention, by the labels after the host's."""
     return Counter(
         (finding.id, finding.name, finding.layer, finding.verdict.value, finding.subject)

@@ -12,10 +12,10 @@ from busbw.check.types import (
     NO_DATA,
     SEVERITY,
     SHOWN_GRADES,
-    Checked,
     CheckReport,
     ClusterReport,
     Difference,
+    ReportedFinding,
     grade,
     node_names,
 )
@@ -151,7 +151,7 @@ def node_parts(report: CheckReport, unlike: Unlike) -> Iterator[Element | None]:
     yield from _others(report)
 
 
-def _finding_line(finding: Checked) -> list[str | Element]:
+def _finding_line(finding: ReportedFinding) -> list[str | Element]:
     evidence_texts = [
         f"{evidence.where}: {evidence.seen}"
         + (f", expected {evidence.expected}" if evidence.expected else "")

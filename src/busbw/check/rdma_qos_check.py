@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from busbw.check.types import Checked, CheckReport, Evidence
+from busbw.check.types import CheckReport, Evidence, ReportedFinding
 from busbw.core.finding import Verdict
 
 WIDTH = 59
@@ -108,7 +108,7 @@ def _silent_lines(report: CheckReport, item: Item) -> Iterator[str]:
             yield _line(item.name, f"{finding.subject or report.host}: unknown", "fail")
 
 
-def _answered_findings(report: CheckReport, check: str) -> list[Checked]:
+def _answered_findings(report: CheckReport, check: str) -> list[ReportedFinding]:
     return [
         finding
         for finding in report.findings

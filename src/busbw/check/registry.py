@@ -52,7 +52,7 @@ from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
 from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s, time_now
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
-from busbw.check.types import Checked, CheckReport, Finding, overall
+from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.kernel_rule import KMSG
@@ -159,7 +159,7 @@ def examine(
         of_log = [check for check in checks if check.row.reads[:1] == (KMSG,)]
         checks = of_log or checks
     now = machine.call(TIME_CALL, time_now)
-    findings: list[Checked] = []
+    findings: list[ReportedFinding] = []
     lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
         missing = _missing(check, machine)
@@ -191,7 +191,7 @@ def _missing(check: Check, machine: Machine) -> Finding | None:
         return None
 
 
-def _lacking(missing: Finding, unmade: list[Check]) -> Checked:
+def _lacking(missing: Finding, unmade: list[Check]) -> ReportedFinding:
     """One finding for all checks that lack the same; for a single check its own finding."""
     if len(unmade) == 1:
         return checked(unmade[0].row, missing)
@@ -200,7 +200,7 @@ def _lacking(missing: Finding, unmade: list[Check]) -> Checked:
     return checked(check_reads_answer.row, msgspec.structs.replace(missing, message=message))
 
 
-def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
+def _unasked(findings: Iterable[ReportedFinding], machine: Machine) -> list[ReportedFinding]:
     """The findings on reads that did not answer, if the check of these was not chosen.
 
     To other checks, what hangs looks empty.
@@ -211,7 +211,7 @@ def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
     return [finding for finding in run(check_reads_answer, machine) if finding.verdict in bad]
 
 
-def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
+def run(check: CheckOf[Subject], subject: Subject) -> list[ReportedFinding]:
     """The findings of a check. An exception makes it unknown, and other checks still run."""
     try:
         return check.run(subject)

@@ -13,9 +13,9 @@ from busbw.check.types import (
     GRADES,
     NO_DATA,
     SHOWN_GRADES,
-    Checked,
     CheckReport,
-    Muted,
+    MutedFinding,
+    ReportedFinding,
     grade,
 )
 from busbw.core.finding import CheckRow, Verdict
@@ -41,7 +41,7 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
     return wrapped(f"{report.host}{source}: {head}\n\n{body}", width)
 
 
-def findings(shown: Sequence[Checked], *, everything: bool) -> str:
+def findings(shown: Sequence[ReportedFinding], *, everything: bool) -> str:
     """The findings, with lines of any length."""
     shown_problems = problems(shown)
     groups: list[list[Problem]] = []
@@ -51,12 +51,12 @@ def findings(shown: Sequence[Checked], *, everything: bool) -> str:
     return "".join(_group_text(first) + _others_line(others) for first, *others in joined)
 
 
-def muted(mutes: Sequence[Muted]) -> str:
+def muted(mutes: Sequence[MutedFinding]) -> str:
     """The lines of all mutes; '' if nothing is muted."""
     return "".join(f"{line}\n" for mute in mutes for line in muted_lines(mute))
 
 
-def muted_lines(mute: Muted) -> list[str]:
+def muted_lines(mute: MutedFinding) -> list[str]:
     """`MUTED   mlx5_3: has MTU 1500 (warn)  [BW070 nic-mtu]`, and until when and why."""
     finding = mute.finding
     return [
@@ -65,7 +65,7 @@ def muted_lines(mute: Muted) -> list[str]:
     ]
 
 
-def summary(all_findings: Sequence[Checked]) -> str:
+def summary(all_findings: Sequence[ReportedFinding]) -> str:
     """`78 checks: 2 fail, 1 warn, 5 no data (4 need root), 62 pass, 8 skip`."""
     worst: dict[str, str] = {}
     for finding in all_findings:
@@ -128,7 +128,7 @@ def _group_text(group: Sequence[Problem]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _details_lines(first: Checked, details: Sequence[Checked]) -> list[str]:
+def _details_lines(first: ReportedFinding, details: Sequence[ReportedFinding]) -> list[str]:
     """Each detail in a line; those that could not be judged by the names of their checks."""
     lines = [
         f"        {relation(detail, first)}: {headline(detail)}  {check_name(detail)}"
@@ -139,16 +139,16 @@ def _details_lines(first: Checked, details: Sequence[Checked]) -> list[str]:
     return [*dict.fromkeys(lines), *not_judged_lines(list(dict.fromkeys(unjudged)))]
 
 
-def relation(detail: Checked, finding: Checked) -> str:
+def relation(detail: ReportedFinding, finding: ReportedFinding) -> str:
     return "cause" if is_cause(detail, finding) else "with"
 
 
-def label(finding: Checked) -> str:
+def label(finding: ReportedFinding) -> str:
     """`FAIL   `, `NO DATA`."""
     return f"{grade(finding).upper():7}"
 
 
-def check_name(finding: Checked) -> str:
+def check_name(finding: ReportedFinding) -> str:
     """`[BW070 nic-mtu]`."""
     return f"[{finding.id} {finding.name}]"
 
@@ -158,7 +158,7 @@ def not_judged_lines(names: Sequence[str]) -> list[str]:
     return [f"        so not judged: {', '.join(names)}"] if names else []
 
 
-def seen_lines(finding: Checked, on: str = "") -> list[str]:
+def seen_lines(finding: ReportedFinding, on: str = "") -> list[str]:
     """What was read; `on` is ` on gpu7` if it was read on one node of several."""
     lines = []
     for evidence in finding.evidence[:_MAX_EVIDENCE_LINES]:
@@ -167,7 +167,7 @@ def seen_lines(finding: Checked, on: str = "") -> list[str]:
     return lines
 
 
-def stays_lines(finding: Checked) -> list[str]:
+def stays_lines(finding: ReportedFinding) -> list[str]:
     """Whether the fix survives a reboot."""
     prefix = "" if finding.stays.startswith("after reboot:") else "stays: "
     return [f"        {prefix}{finding.stays}"] if finding.stays else []

@@ -46,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True):
     weight: float = 0.0
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with the check that made it."""
 
     id: str
@@ -61,13 +61,13 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False
 
 
-class Muted(msgspec.Struct, frozen=True, kw_only=True):
+class MutedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding that an expectations file accepts until a day (ISO date).
 
     It does not count. `where` is the place of the mute.
     """
 
-    finding: Checked
+    finding: ReportedFinding
     reason: str
     until: str
     where: str
@@ -84,8 +84,8 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
     at: str = ""  # ISO time of the reading
     busbw: str = ""
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types
-    findings: list[Checked] = []
-    muted: list[Muted] = []
+    findings: list[ReportedFinding] = []
+    muted: list[MutedFinding] = []
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     odd: dict[str, list[str]]
 
 
-class Node(msgspec.Struct, kw_only=True):
+class NodeFindings(msgspec.Struct, kw_only=True):
     """The findings on one node, and its facts by name."""
 
     report: CheckReport
@@ -145,7 +145,7 @@ class LineReport(msgspec.Struct, frozen=True, kw_only=True):
 
     where: str = ""
     argv: list[str]
-    findings: list[Checked]
+    findings: list[ReportedFinding]
 
 
 class CommandReport(msgspec.Struct, tag="busbw.check-command/1", tag_field="schema", kw_only=True):
@@ -180,12 +180,12 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
         return any(stage.verdict is Verdict.FAIL for stage in self.stages)
 
 
-def grade(finding: Checked) -> str:
+def grade(finding: ReportedFinding) -> str:
     """The word for the verdict of a finding; `no data` for an unknown that does not count."""
     return NO_DATA if finding.optional else finding.verdict.value
 
 
-def overall(findings: Iterable[Checked], fail_on: Verdict = Verdict.FAIL) -> Verdict:
+def overall(findings: Iterable[ReportedFinding], fail_on: Verdict = Verdict.FAIL) -> Verdict:
     """The verdict on a machine: the first of fail, unknown, warn and pass that a finding has.
 
     With `fail_on` WARN a warning makes it fail. A value that is not offered here does not count. If

@@ -21,7 +21,7 @@ from busbw.stats.compare import Named
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OptionSet:
     """One set of options of `busbw run`, and its name."""
 
     name: str
@@ -50,7 +50,7 @@ class Turns:
     ends the rounds. `failed` says whether one has ended them before the last.
     """
 
-    sides: Sequence[Side]
+    sides: Sequence[OptionSet]
     sweeps: Sequence[Sweep]
     leave_out_failed: bool = False
     results: dict[Key, list[Named]] = field(default_factory=dict)
@@ -116,12 +116,12 @@ def _refuse_launcher() -> None:
         )
 
 
-def dry_run(side: Side, sweep: Sweep) -> int:
+def dry_run(side: OptionSet, sweep: Sweep) -> int:
     """The exit code of `busbw run --dry-run`, which prints what it refuses."""
     return _code([*sweep.words, *side.options, "--dry-run"])
 
 
-def _run(sweep: Sweep, side: Side, file: Path) -> Result:
+def _run(sweep: Sweep, side: OptionSet, file: Path) -> Result:
     file.unlink(missing_ok=True)
     words = [*sweep.words, *side.options]
     code = _code([*words, "--json", str(file)])

@@ -24,18 +24,18 @@ from busbw.cli.checks.arguments import (
     refuse_contradictions,
 )
 from busbw.cli.checks.brief import BriefGroup
-from busbw.cli.checks.output import FORMATS, Output, check_output
+from busbw.cli.checks.output import FORMATS, CheckOutput, check_output
 from busbw.cli.checks.save import STDOUT, refuse_others, save_option, save_snapshot
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
-from busbw.cli.options.parameters import Seconds, Span, not_empty
+from busbw.cli.options.parameters import DurationParam, Seconds, not_empty
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
-from busbw.host.source import Live, Source
+from busbw.host.source import LiveMachine, Source
 from busbw.launch.hostfile import given_hosts
 
 LAYERS = [layer.value for layer in Layer]
@@ -113,7 +113,7 @@ LAYERS = [layer.value for layer in Layer]
 @click.option(
     "--watch-for",
     "watch_s",
-    type=Span(),
+    type=DurationParam(),
     help="read all twice, this time apart (10s), and judge how error counters rose",
 )
 @click.option(
@@ -207,7 +207,7 @@ def command(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
     rates.refuse_watch_options(watch_s, since, files, hosts=len(names))
-    printed = Output(
+    printed = CheckOutput(
         format_name=format_name,
         everything=everything,
         brief=brief,
@@ -234,7 +234,7 @@ def _answer_node(
     earlier = rates.read_first(checks, watch_s, limit_s)
     node = within(
         lambda source: cluster.findings_here(source, checks, earlier=earlier, expect=expected),
-        Live(),
+        LiveMachine(),
         limit_s=limit_s,
     )
     print_out(msgspec.json.encode(node).decode() + "\n")
@@ -253,7 +253,7 @@ def _print_recorded(
     checks: Sequence[Check],
     expected: Expect | None,
     since: str,
-    output: Output,
+    output: CheckOutput,
 ) -> int:
     if source is None:
         return int(Exit.OK)
@@ -282,7 +282,7 @@ def _check_here(
 
     loads = (gpu_copies, rdma_loopback, all_reduce)
     longest_s = [part.longest_s(load_s) for part in loads] if load_s else [0.0]
-    source = load.Loaded(load_s, reference_file()) if load_s else Live()
+    source = load.Loaded(load_s, reference_file()) if load_s else LiveMachine()
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
 

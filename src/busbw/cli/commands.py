@@ -24,7 +24,7 @@ Examples = dict[str, str]  # what each does, and the command to type
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CommandRow:
     """One command. `tables` is whether it prints tables, and so has --wide. Its module is that of
     its name in `package`, where its examples are too.
     """
@@ -48,54 +48,68 @@ class Row:
         }
 
 
-BY_NAME: dict[str, Row] = {
+BY_NAME: dict[str, CommandRow] = {
     row.name: row
     for row in (
-        Row("run", MEASURE, "Measure a collective and verify its data."),
-        Row("link", MEASURE, "Measure the links between hosts, and name slow hosts and pairs."),
-        Row(
+        CommandRow("run", MEASURE, "Measure a collective and verify its data."),
+        CommandRow(
+            "link", MEASURE, "Measure the links between hosts, and name slow hosts and pairs."
+        ),
+        CommandRow(
             "compat",
             MEASURE,
             "Install commands named all_reduce_perf, ... that behave like nccl-tests.",
             tables=False,
         ),
-        Row("predict", MODEL, "Predict how fast a collective or a recorded application should be."),
-        Row("explain", MODEL, "Name the algorithm behind a busbw, and the load of each link."),
-        Row(
+        CommandRow(
+            "predict", MODEL, "Predict how fast a collective or a recorded application should be."
+        ),
+        CommandRow(
+            "explain", MODEL, "Name the algorithm behind a busbw, and the load of each link."
+        ),
+        CommandRow(
             "reference", MODEL, "List published runs and your own, and compare a result with them."
         ),
-        Row("check", CHECK, "Check that a machine, or every node of a cluster, is set up right."),
-        Row("watch", CHECK, "Show what the links of this host carry, and what their counters say."),
-        Row("capture", TRAIN, "Record what an application sends."),
-        Row("replay", TRAIN, "Run what an application sends, without the application."),
-        Row("tune", TRAIN, "Find faster algorithms, protocols and channels for NCCL, by size."),
-        Row(
+        CommandRow(
+            "check", CHECK, "Check that a machine, or every node of a cluster, is set up right."
+        ),
+        CommandRow(
+            "watch", CHECK, "Show what the links of this host carry, and what their counters say."
+        ),
+        CommandRow("capture", TRAIN, "Record what an application sends."),
+        CommandRow("replay", TRAIN, "Run what an application sends, without the application."),
+        CommandRow(
+            "tune", TRAIN, "Find faster algorithms, protocols and channels for NCCL, by size."
+        ),
+        CommandRow(
             "show",
             RESULTS,
             "Print any file of busbw, nccl-tests or an application's communication.",
         ),
-        Row("compare", RESULTS, "Compare two results: same, slower, faster or ambiguous."),
-        Row("versions", RESULTS, "Compare releases of NCCL: which sizes have become slower."),
-        Row(
+        CommandRow("compare", RESULTS, "Compare two results: same, slower, faster or ambiguous."),
+        CommandRow(
+            "versions", RESULTS, "Compare releases of NCCL: which sizes have become slower."
+        ),
+        CommandRow(
             "history",
             RESULTS,
             "List and plot the runs so far, and check a run against earlier ones.",
         ),
-        Row(
+        CommandRow(
             "report",
             RESULTS,
             "Write results as one HTML page: plots, tables, machines, findings.",
             tables=False,
         ),
-        Row("lab", SET_UP, "Emulate several hosts on this machine."),
-        Row("deploy", SET_UP, "Copy busbw to other hosts as a single file."),
-        Row(
+        CommandRow("lab", SET_UP, "Emulate several hosts on this machine."),
+        CommandRow("deploy", SET_UP, "Copy busbw to other hosts as a single file."),
+        CommandRow(
             "completion",
             SET_UP,
             "Print the script that makes bash, zsh or fish complete busbw's command lines.",
             tables=False,
         ),
-        Row(
+        CommandRow(
             "manifest",
             SET_UP,
             "Print a job for Kubernetes or Slurm, or files that check and monitor nodes.",
@@ -105,18 +119,18 @@ BY_NAME: dict[str, Row] = {
 }
 
 
-def commands() -> list[Row]:
+def commands() -> list[CommandRow]:
     """All rows by purpose, also those of extensions."""
     rows = [*BY_NAME.values(), *(row for rows in added("commands") for row in rows)]
     return sorted(rows, key=lambda row: PURPOSES.index(row.purpose))
 
 
-def command_row(name: str) -> Row | None:
+def command_row(name: str) -> CommandRow | None:
     """The row of a command; extensions are asked for names that busbw itself does not have."""
     return BY_NAME.get(name) or next((row for row in commands() if row.name == name), None)
 
 
-def with_examples(command: click.Command, row: Row) -> click.Command:
+def with_examples(command: click.Command, row: CommandRow) -> click.Command:
     """The command of this row, with the examples at the end of its help and of its subcommands'."""
     _add_examples(command, row, "")
     if isinstance(command, click.Group):
@@ -125,7 +139,7 @@ def with_examples(command: click.Command, row: Row) -> click.Command:
     return command
 
 
-def _add_examples(command: click.Command, row: Row, part: str) -> None:
+def _add_examples(command: click.Command, row: CommandRow, part: str) -> None:
     """Have the command read its examples when its help is printed."""
     plain = command.format_epilog
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.ab_runs import Side, Sweep, Turns
+from busbw.cli.ab_runs import OptionSet, Sweep, Turns
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import LAST, db_option
 from busbw.cli.options.judging import judging_options
@@ -134,7 +134,7 @@ def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> Turns:
             "--run without a collective",
             "name it with its options after --, like -- all_reduce -b 1M -e 1G",
         )
-    sides = [Side(text, shell_words("--run", text)) for text in runs]
+    sides = [OptionSet(text, shell_words("--run", text)) for text in runs]
     turns = Turns(sides, [Sweep("", sweep)])
     turns.run(rounds)
     return turns

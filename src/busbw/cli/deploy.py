@@ -15,9 +15,9 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.host_ranges import fold
 from busbw.core.program import single_file
 from busbw.launch import deploy, remote
-from busbw.launch.deploy import HOST_PLACEHOLDER, Outcome
+from busbw.launch.deploy import HOST_PLACEHOLDER, DeployOutcome
 from busbw.launch.hostfile import given_hosts
-from busbw.launch.hosts import Host, hosts_text
+from busbw.launch.hosts import LaunchHost, hosts_text
 
 BUILT_FILE = Path(
     ".local", "bin", "busbw.pyz"
@@ -81,7 +81,7 @@ def command(
         raise NoMeasurement(
             f"busbw was not deployed to {len(lost)} of {len(names)} hosts: {fold(lost)}",
             "mend what the lines above name, then deploy to --hosts"
-            f" {shlex.quote(hosts_text(list(map(Host, lost))))}",
+            f" {shlex.quote(hosts_text(list(map(LaunchHost, lost))))}",
         )
     return int(Exit.OK)
 
@@ -105,7 +105,7 @@ def _default_python() -> str:
     return sys.executable if single_file() else "python3"
 
 
-def _lines(outcome: Outcome, target: str) -> str:
+def _lines(outcome: DeployOutcome, target: str) -> str:
     """What happened on some hosts, and a fix if it failed; wrapped for the terminal."""
     hosts = fold(outcome.hosts)
     if outcome.started is not None:
@@ -137,5 +137,5 @@ def _say_next(hosts: Sequence[str], words: Sequence[str]) -> None:
         print_err(
             f"note: this host has no {target}; add localhost to --hosts to start it from here"
         )
-    line = shlex.join([*words, "check", "--hosts", hosts_text(list(map(Host, hosts)))])
+    line = shlex.join([*words, "check", "--hosts", hosts_text(list(map(LaunchHost, hosts)))])
     print_out(f"\n{'run':<{LABEL_WIDTH}}{line}\n")

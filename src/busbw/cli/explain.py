@@ -10,7 +10,7 @@ from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option
 from busbw.cli.options.system import (
-    Links,
+    LinkOptions,
     parse_allowed,
     recorded_nodes_option,
     settings_options,
@@ -23,9 +23,9 @@ from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement
 from busbw.measure import alltoallv_traffic
 from busbw.model import causes, explanation_text
-from busbw.model.estimate import Setting
-from busbw.model.explain import Measured, explain
-from busbw.model.nccl.choice import Allowed, allowed
+from busbw.model.estimate import EstimateInputs
+from busbw.model.explain import ExplainedFigure, explain
+from busbw.model.nccl.choice import AllowedAlgorithms, allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.reference.compared import evidence
 from busbw.ui.number_formats import no_headline
@@ -82,7 +82,7 @@ def command(
         raise NoMeasurement(f"{file}: {no_headline(result)}", MEASURE)
     if figure.busbw <= 0:
         raise NoMeasurement(f"{file}: no busbw is in it", MEASURE)
-    described = system, topo, Links(nics, fabric, cpu)
+    described = system, topo, LinkOptions(nics, fabric, cpu)
     hardware, source, (hosts, per_host) = system_of(result, file, described, nodes)
     if hosts * per_host < 2:
         raise NoMeasurement(
@@ -95,7 +95,7 @@ def command(
         environment["NCCL_NVLS_ENABLE"] = "0"
     if hosts > 1 and environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1":
         hardware = replace(hardware, collnet=True)
-    setting = Setting(
+    setting = EstimateInputs(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
         _allowed(environment, algo, proto, row.name),
@@ -104,7 +104,7 @@ def command(
         op=figure.row.op or "sum",
     )
     slowing = causes.stated(result, hardware.nics if hosts > 1 else 0)
-    measured = Measured(row, hosts, per_host, figure, file, slowing)
+    measured = ExplainedFigure(row, hosts, per_host, figure, file, slowing)
     explanation = explain(measured, setting, source, evidence(setting, known_curves()))
     if row.uneven and result.traffic is None:
         explanation.notes.append(ASSUMED_MATRIX)
@@ -116,7 +116,9 @@ def command(
     return int(Exit.BAD if bad else Exit.OK)
 
 
-def _allowed(environment: dict[str, str], algo: str, proto: str, collective: str) -> Allowed:
+def _allowed(
+    environment: dict[str, str], algo: str, proto: str, collective: str
+) -> AllowedAlgorithms:
     """What the options allow NCCL, and where they are not given, what the file recorded."""
     parse_allowed(algo, proto, collective)
     given = {"NCCL_ALGO": algo, "NCCL_PROTO": proto}

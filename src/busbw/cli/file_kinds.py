@@ -21,7 +21,7 @@ from busbw.core.result import Outcome, Result
 from busbw.history.exported import split
 from busbw.host.source import Source
 from busbw.report import file_kinds
-from busbw.report.file_kinds import Document
+from busbw.report.file_kinds import FileContent
 from busbw.report.read import read
 from busbw.report.registry import kind
 
@@ -106,7 +106,9 @@ TRACE = "kineto"  # of all that may be larger than the memory
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 
 
-def load(file: str, collective: str | None = None, table: int | None = None) -> Outcome | Document:
+def load(
+    file: str, collective: str | None = None, table: int | None = None
+) -> Outcome | FileContent:
     """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
     packed = _packed_bytes(file)
     if _pattern_format(packed, file) == TRACE:
@@ -134,7 +136,7 @@ def load(file: str, collective: str | None = None, table: int | None = None) -> 
         return document
 
 
-def _timeout(data: bytes) -> Document | None:
+def _timeout(data: bytes) -> FileContent | None:
     """What a training's log says of a collective that timed out; None for another file."""
     from busbw.job import types, watchdog_log
 
@@ -143,10 +145,10 @@ def _timeout(data: bytes) -> Document | None:
     report = watchdog_log.report(data.decode("utf-8", "replace"))
     if report is None:
         return None
-    return Document("Check of a job", lambda width: types.text(report, width), report)
+    return FileContent("Check of a job", lambda width: types.text(report, width), report)
 
 
-def _kernel_log(data: bytes, file: str) -> Document | None:
+def _kernel_log(data: bytes, file: str) -> FileContent | None:
     """What the checks of a kernel log find in it; None for another file."""
     from busbw.host import kernel_log_file
 
@@ -154,14 +156,14 @@ def _kernel_log(data: bytes, file: str) -> Document | None:
     return _checked(source, file) if source else None
 
 
-def _snapshot(data: bytes, file: str) -> Document:
+def _snapshot(data: bytes, file: str) -> FileContent:
     """A snapshot as its checks and facts."""
     from busbw.host.snapshot import parse_archive
 
     return _checked(parse_archive(data, file), file)
 
 
-def _checked(source: Source, file: str) -> Document:
+def _checked(source: Source, file: str) -> FileContent:
     """A machine of a file as its checks and facts."""
     from busbw.check import text as check_text
     from busbw.check.cluster import findings_here
@@ -171,12 +173,12 @@ def _checked(source: Source, file: str) -> Document:
     node = findings_here(source, CHECKS, file)
     report = node.report
     report.verdict = overall(report.findings)
-    return Document(
+    return FileContent(
         file_kinds.SNAPSHOT, lambda width: check_text.text(report, width), report, facts=node.facts
     )
 
 
-def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
+def _pattern(data: bytes, file: str, of_sweep: UsageError) -> FileContent | None:
     """A capture, log or trace of an application; None for a file of another kind.
 
     UsageError that names the kind if it is one of these without a call; `of_sweep` instead if the
@@ -201,11 +203,11 @@ def _pattern_format(data: bytes, file: str) -> str | None:
         return None
 
 
-def _read_pattern(data: bytes, file: str) -> Document:
+def _read_pattern(data: bytes, file: str) -> FileContent:
     from busbw.pattern.registry import read as read_pattern
     from busbw.pattern.source import opened
 
-    return Document.of_pattern(read_pattern([opened(file, io.BytesIO(data))]))
+    return FileContent.of_pattern(read_pattern([opened(file, io.BytesIO(data))]))
 
 
 def files_in(directory: Path) -> list[Path]:

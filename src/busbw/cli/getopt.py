@@ -22,7 +22,7 @@ class BadArguments(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedOptions:
     """Values by SweepSpec field. `help` is set for -h and for an unknown option, which has getopt's
     `message`.
     """
@@ -32,19 +32,19 @@ class Parsed:
     message: str = ""
 
 
-def parse(args: Sequence[str]) -> Parsed:
+def parse(args: Sequence[str]) -> ParsedOptions:
     """The options of a command line; BadArguments for an invalid size."""
     fields: dict[str, int | str] = {row.field: row.default for row in OPTIONS}
     try:
         pairs, _ = getopt.gnu_getopt(list(args), SHORT, LONG)
     except getopt.GetoptError as error:
-        return Parsed(fields, True, str(error))
+        return ParsedOptions(fields, True, str(error))
     for flag, text in pairs:
         if flag in ("-h", "--help"):
-            return Parsed(fields, True)
+            return ParsedOptions(fields, True)
         row = _BY_FLAG[flag]
         fields[row.field] = _value(row, text)
-    return Parsed(fields, False)
+    return ParsedOptions(fields, False)
 
 
 def _value(row: Option, text: str) -> int | str:

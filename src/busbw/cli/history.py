@@ -8,13 +8,13 @@ import click
 from busbw.cli import history_runs
 from busbw.cli.file_kinds import read_bytes, read_sweep, result_in
 from busbw.cli.options.history import HELP, LAST, db_option, filters, naming_run
-from busbw.cli.options.parameters import Share, is_given, not_empty
+from busbw.cli.options.parameters import ShareParam, is_given, not_empty
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
-from busbw.core.history import Basis, Check, Standing
+from busbw.core.history import HistoryBasis, HistoryCheck, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history import exported
 from busbw.history import text as view
@@ -128,14 +128,14 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
 )
 @click.option(
     "--confidence",
-    type=Share(0.5, 1.0),
+    type=ShareParam(0.5, 1.0),
     default="95%",
     show_default=True,
     help="how sure to be, over the whole sweep",
 )
 @click.option(
     "--tolerance",
-    type=Share(0.0, 10.0),
+    type=ShareParam(0.0, 10.0),
     default=f"{DEFAULT_TOLERANCE:.0%}",
     show_default=True,
     help="with few runs: fine if no cell can be slower by more",
@@ -177,7 +177,7 @@ def check_(
     return int(STANDINGS[outcome.standing])
 
 
-def _hint(outcome: Check, last: int) -> str:
+def _hint(outcome: HistoryCheck, last: int) -> str:
     """What to do if the stored runs do not suffice for a verdict."""
     if outcome.unusual:
         ids = " ".join(map(str, outcome.unusual))
@@ -189,7 +189,7 @@ def _hint(outcome: Check, last: int) -> str:
         return f"add --last {outcome.needed}"
     hint = "store more runs of this machine: busbw run, or busbw history add result.json"
     count = len(outcome.runs)
-    if outcome.basis is Basis.NONE:
+    if outcome.basis is HistoryBasis.NONE:
         if count >= 2:
             percent = 100 * (1 - 1 / (count + 1)) - 0.05
             hint += f", or be less sure: --confidence {percent:.1f}%"

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from busbw.cli.streams import print_err
 from busbw.core.errors import BusbwError
 from busbw.core.result import Outcome
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 
 LOG = logging.getLogger(__name__)
 WAIT_S = 5.0  # for another writer
 
 
 @contextmanager
-def finishing(record: Record, finish: Callable[[Outcome], None]) -> Iterator[None]:
+def finishing(record: RunRecord, finish: Callable[[Outcome], None]) -> Iterator[None]:
     """Do `finish` with the complete run of the block, also where the run's own file could not be
     written: then that is the error, and one of `finish` is a note.
     """

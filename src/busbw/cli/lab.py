@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from busbw.cli.options.parameters import Rate, Share, not_empty
+from busbw.cli.options.parameters import Rate, ShareParam, not_empty
 from busbw.cli.options.shared import format_option
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
@@ -57,7 +57,7 @@ def command() -> None:
 )
 @click.option(
     "--loss",
-    type=Share(0, 1),
+    type=ShareParam(0, 1),
     help="share of packets that are dropped, like 0.01%  [default: none]",
 )
 @click.option("--mtu", type=int, default=9000, show_default=True, help="largest packet, in bytes")

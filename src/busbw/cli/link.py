@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from busbw.cli.link_suspects import SEARCHES, Search
+from busbw.cli.link_suspects import SEARCHES, SuspectSearch
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Rate, Seconds, argv, not_empty
@@ -190,7 +190,7 @@ def command(
             raise UsageError(
                 f"{option} {file}: the file exists", "name another file, or replace it with --force"
             )
-    output = Output(html, format_name, json_name)
+    output = LinkOutput(html, format_name, json_name)
     named = given_hosts(hosts, hostfile)
     if not named:
         raise UsageError("link: no hosts are named", "busbw link --hosts h1,h2, or --hostfile FILE")
@@ -198,7 +198,7 @@ def command(
         if len(rails) > 1:
             raise UsageError("--suspect uses one network", "give --rail once")
         size_bytes, rail = parse_size(size or "64M", "--size"), next(iter(rails), "")
-        search = Search(suspect, collective, size_bytes, named, engine, rail, output.keep)
+        search = SuspectSearch(suspect, collective, size_bytes, named, engine, rail, output.keep)
         return _search(search, output)
     size_bytes = parse_size(size or "1M", "--size")
     spec = LinkSpec(rails=list(rails), size=size_bytes, line_rate=line_rate, **fields)
@@ -225,7 +225,7 @@ def _refuse_ignored(context: click.Context, suspect: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class LinkOutput:
     """How a report is printed, and the files that it is written to."""
 
     html: Path | None
@@ -258,7 +258,7 @@ class Output:
         return int(Exit.OK if judged and not missing else Exit.UNKNOWN)
 
 
-def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: Output) -> int:
+def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: LinkOutput) -> int:
     interrupted = False
     with Tournament(hosts, spec, output.keep, print_err) as tournament:
         tournament.report.argv = argv()
@@ -270,7 +270,7 @@ def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: Ou
     return int(Exit.INTERRUPTED) if interrupted else code
 
 
-def _search(search: Search, output: Output) -> int:
+def _search(search: SuspectSearch, output: LinkOutput) -> int:
     interrupted = False
     try:
         search.run()
@@ -294,7 +294,7 @@ def suspect_exit(report: SuspectReport) -> Exit:
 def _node() -> int:
     """Answer requests on stdin until it closes: one host's side of a test."""
     from busbw.launch.node import serve
-    from busbw.link.node import Service
+    from busbw.link.node import LinkService
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.stdin.isatty():
@@ -303,7 +303,7 @@ def _node() -> int:
         )
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # only answers may go to stdout
-    service = Service()
+    service = LinkService()
     try:
         serve(service.handle, sys.stdin.buffer, answers)
     finally:

@@ -9,17 +9,17 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.host_ranges import listed
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.version import __version__
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import LaunchHost
 from busbw.link import suspects
 from busbw.link.driver import now
 from busbw.link.suspects import SLOW_SHARE
-from busbw.link.types import Run, Suspect, SuspectReport, bits_text
+from busbw.link.types import HostsRun, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 
 SEARCHES = ("hosts", "pairs")  # the values of --suspect
 
 
-class Search:
+class SuspectSearch:
     """A search among `hosts`, whose slots are the ranks on each host. `save` gets the report after
     every run.
     """
@@ -29,7 +29,7 @@ class Search:
         search: str,
         collective: str,
         size: int,
-        hosts: Sequence[Host],
+        hosts: Sequence[LaunchHost],
         engine: str,
         ifname: str,
         save: Callable[[SuspectReport], None],
@@ -77,7 +77,7 @@ class Search:
         self.report.complete, self.report.end = True, now()
         self._save(self.report)
 
-    def _doubts(self, outcome: suspects.Outcome) -> list[str]:
+    def _doubts(self, outcome: suspects.SearchOutcome) -> list[str]:
         """A sentence for each group that may be slow, and one if the runs vary too much to tell."""
         doubts = []
         for group in outcome.left_open:
@@ -115,7 +115,7 @@ class Search:
         except BusbwError as failure:
             error = failure.message
         names = [host.name for host in chosen]
-        self.report.runs.append(Run(names, rate, error))
+        self.report.runs.append(HostsRun(names, rate, error))
         outcome = error if rate is None else bits_text(rate)
         print_err(f"run {len(self.report.runs)}: {listed(names)}: {outcome}")
         self._save(self.report)

@@ -15,7 +15,7 @@ from busbw.cli.streams import print_out
 from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest import kubernetes, mpijob
 from busbw.launch.manifest import plan as manifest_plan
-from busbw.launch.manifest.kubernetes import Steps, preflight, prolog
+from busbw.launch.manifest.kubernetes import CheckSteps, preflight, prolog
 from busbw.launch.manifest.plan import DEFAULT, plan
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -129,9 +129,11 @@ _step_options = options(
 )
 
 
-def _steps(check: str, least: str, limit_s: int, *, strict: bool, program: str = "busbw") -> Steps:
+def _steps(
+    check: str, least: str, limit_s: int, *, strict: bool, program: str = "busbw"
+) -> CheckSteps:
     run = parse("--least", run_command, least)
-    return Steps(parse_check(check), run, limit_s, strict, program)
+    return CheckSteps(parse_check(check), run, limit_s, strict, program)
 
 
 @command.command(
@@ -222,7 +224,7 @@ def daemonset_command(check: str, **node: Any) -> int:
     Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw
     check` finds no fault.
     """
-    print_out(kubernetes.text(kubernetes.Node(check=tuple(parse_check(check)), **node)))
+    print_out(kubernetes.text(kubernetes.PodSettings(check=tuple(parse_check(check)), **node)))
     return 0
 
 

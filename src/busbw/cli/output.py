@@ -16,9 +16,9 @@ from busbw.core.result import Outcome, Result
 from busbw.engines.registry import is_in_process
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
 from busbw.measure.job import Job
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import OWN, Frontend, Sink
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.report.registry import View
 
 BRIEF = "brief"
@@ -42,7 +42,7 @@ def _failed(result: Outcome) -> bool:
     return any(finding.verdict is Verdict.FAIL for finding in of_log)
 
 
-def print_command(job: Job, where: Placement) -> int:
+def print_command(job: Job, where: LaunchTarget) -> int:
     """Print the launcher's command line, for --dry-run."""
     if is_in_process(job.engine):
         raise UsageError(
@@ -55,13 +55,13 @@ def print_command(job: Job, where: Placement) -> int:
     return int(Exit.OK)
 
 
-class Output(Sink):
+class RunOutput(Sink):
     """Prints messages, and saves the rows of a run that ended early. Without --json they go to a
     new file if `save_unasked`.
     """
 
     def __init__(
-        self, record: Record, frontend: Frontend = OWN, *, save_unasked: bool = True
+        self, record: RunRecord, frontend: Frontend = OWN, *, save_unasked: bool = True
     ) -> None:
         super().__init__(record, frontend)
         self.save_unasked = save_unasked
@@ -133,14 +133,14 @@ class Output(Sink):
         return f"{rows} measured and saved in {file}{instead}; print with: busbw show {file}"
 
 
-class SweepOutput(Output):
+class SweepOutput(RunOutput):
     """Prints a sweep in one of the views. `refuse` raises a BusbwError if the result could not be
     judged.
     """
 
     def __init__(
         self,
-        record: Record,
+        record: RunRecord,
         view: View,
         frontend: Frontend = OWN,
         *,
@@ -190,7 +190,7 @@ class SweepOutput(Output):
         print_out(getattr(self.view, part)(*arguments))
 
 
-class JsonOutput(Output):
+class JsonOutput(RunOutput):
     """Prints the result as JSON at the end."""
 
     def show(self, event: Event, result: Outcome) -> None:

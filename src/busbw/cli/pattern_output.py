@@ -16,7 +16,7 @@ PATTERN_CSV = "pattern-csv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class PatternSelection:
     """What of a pattern is printed: the `rows` with the largest share in the table, and in
     pattern-csv how often a rank made each call, if `calls` is set.
     """
@@ -25,7 +25,7 @@ class Shown:
     calls: bool
 
 
-FORMATS: dict[str, Callable[[Pattern, Shown], str | bytes]] = {
+FORMATS: dict[str, Callable[[Pattern, PatternSelection], str | bytes]] = {
     "table": lambda record, shown: view.table(record, width(), shown.rows),
     "csv": lambda record, _: csv.table_csv(record),
     PATTERN_CSV: lambda record, shown: csv.pattern_csv(record, calls=shown.calls),
@@ -34,7 +34,9 @@ FORMATS: dict[str, Callable[[Pattern, Shown], str | bytes]] = {
 }
 
 
-def pattern_text(record: Pattern, format_name: str, shown: Shown, source: str) -> str | bytes:
+def pattern_text(
+    record: Pattern, format_name: str, shown: PatternSelection, source: str
+) -> str | bytes:
     """The pattern in a format; notes on what is missing go to stderr, unless the table has them.
 
     UsageError, which names `source`, for a format of sweeps.

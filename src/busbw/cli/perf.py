@@ -34,10 +34,10 @@ from busbw.launch import environment
 from busbw.measure.formats import nccl_tests_json
 from busbw.measure.job import SweepJob
 from busbw.measure.rank_failure import RankFailed
-from busbw.measure.record import OWNER_ONLY, Record
+from busbw.measure.record import OWNER_ONLY, RunRecord
 from busbw.measure.sink import Frontend
 from busbw.measure.start import run
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.report.registry import view
 from busbw.ui.number_formats import minimum_gb_s
 
@@ -87,7 +87,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
     _refuse(spec)
     print_out("".join(note + "\n" for note in notes))
     spec, file = output_file(spec)
-    record = Record(file, lambda result: nccl_tests_json.render(result).encode())
+    record = RunRecord(file, lambda result: nccl_tests_json.render(result).encode())
     engine = os.environ.get("BUSBW_ENGINE", AUTO)
     job = SweepJob(
         sweep=spec,
@@ -99,7 +99,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
     )
     output = SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)
     try:
-        code = exit_code(run(job, Placement(), output))
+        code = exit_code(run(job, LaunchTarget(), output))
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     finally:

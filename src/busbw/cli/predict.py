@@ -15,8 +15,8 @@ from busbw.cli.options.scaling import scale_option
 from busbw.cli.options.shared import format_option
 from busbw.cli.options.system import (
     AUTO,
-    Counts,
-    Links,
+    HostCounts,
+    LinkOptions,
     Uplinks,
     given_system,
     nccl_option,
@@ -36,15 +36,15 @@ from busbw.core.pattern import Pattern
 from busbw.measure import alltoallv_traffic
 from busbw.model import explanation_text, prediction_text
 from busbw.model.buckets import Bucket
-from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence
+from busbw.model.estimate import EstimateInputs
+from busbw.model.forecast import MeasuredCurves
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.constants import release
 from busbw.model.overlap import parse_ratios
-from busbw.model.patterns import SENT, Job, predict_pattern
+from busbw.model.patterns import SENT, PatternJob, predict_pattern
 from busbw.model.predict import predict, without_rails
 from busbw.model.reference.compared import evidence as of_own
-from busbw.model.reference.curves import Curve
+from busbw.model.reference.curves import ReferenceCurve
 from busbw.model.reference.results import curve_of
 from busbw.model.spine import Spine, derived_uplinks
 from busbw.model.systems import MAX_HOSTS, System
@@ -70,7 +70,7 @@ _OF_COLLECTIVE = {
 @system_options("this host")
 @click.option(
     "--nodes",
-    type=Counts(),
+    type=HostCounts(),
     default="1",
     help="numbers of hosts: 1,2,128  [default: 1; as many as a pattern fills]",
 )
@@ -198,10 +198,10 @@ def command(
     receives, which take that of their sends.
     """
     row = collective_row(collective)
-    links = Links(nics, fabric, cpu)
+    links = LinkOptions(nics, fabric, cpu)
     hardware, source = given_system(system, topo, links) or this_system(links)
     hardware = replace(hardware, collnet=sharp)
-    setting = Setting(
+    setting = EstimateInputs(
         hardware,
         release(nccl),
         parse_allowed(algo, proto, row.name),
@@ -290,7 +290,7 @@ def _sizes_with_traffic(
     return moving
 
 
-def calibrate(files: tuple[str, ...], system: System) -> Evidence:
+def calibrate(files: tuple[str, ...], system: System) -> MeasuredCurves:
     """The curves in force and those of all results. The results' systems are what they recorded,
     with the NICs of `system` if they recorded none.
     """
@@ -299,10 +299,10 @@ def calibrate(files: tuple[str, ...], system: System) -> Evidence:
         raise UsageError(
             f"--calibrate {files[0]}: no size in it has a time", f"busbw show {files[0]}"
         )
-    return Evidence(known_curves(), tuple(curves))
+    return MeasuredCurves(known_curves(), tuple(curves))
 
 
-def _curve(file: str, system: System) -> Curve | None:
+def _curve(file: str, system: System) -> ReferenceCurve | None:
     from busbw.cli.file_kinds import read_sweep  # it imports the readers of all files
 
     result = read_sweep(file, None)
@@ -336,11 +336,11 @@ def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
             )
 
 
-def _job(nodes: tuple[int, ...], gpus: int | None, scale: str) -> Job:
+def _job(nodes: tuple[int, ...], gpus: int | None, scale: str) -> PatternJob:
     """The job to predict a pattern for."""
     if len(nodes) > 1:
         raise UsageError(
             f"--nodes {','.join(map(str, nodes))}: a pattern is predicted for one number of hosts",
             f"--nodes {nodes[-1]}",
         )
-    return Job(nodes[0] if is_given("nodes") else 0, gpus or 0, scale)
+    return PatternJob(nodes[0] if is_given("nodes") else 0, gpus or 0, scale)

@@ -11,7 +11,7 @@ from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option, reference_option
-from busbw.cli.options.system import Links, recorded_nodes_option, system_options
+from busbw.cli.options.system import LinkOptions, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import NAME, TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
@@ -21,7 +21,7 @@ from busbw.model import explanation_text
 from busbw.model.gpu_hosts import gpu_hosts
 from busbw.model.hardware import gpu_word
 from busbw.model.reference.compared import ran_of
-from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.curves import Reference, ReferenceCurve
 from busbw.model.systems import MAX_HOSTS, parse_system
 from busbw.reference.comparison import compared_with, comparison_text
 from busbw.reference.lists import list_text, part_of, run_text
@@ -82,7 +82,9 @@ def _refuse_options_before(subcommand: str) -> None:
         )
 
 
-def _chosen(known: Reference, system: str, nodes: int | None, collective: str) -> list[Curve]:
+def _chosen(
+    known: Reference, system: str, nodes: int | None, collective: str
+) -> list[ReferenceCurve]:
     """The user's own curves, then published ones, in the order of GPU and size of the job."""
     gpu, per_host = _system(system)
     name = collective_row(collective).name if collective else ""
@@ -159,7 +161,7 @@ def show(
     if name != "-" and not NAME.fullmatch(name) and not Path(name).exists():
         raise UsageError(f"{name}: no run of this name, and no such file", "busbw reference")
     result = read_sweep(name, collective, table)
-    described = system, topo, Links(nics, fabric, cpu)
+    described = system, topo, LinkOptions(nics, fabric, cpu)
     hardware, _, placement = system_of(result, name, described, nodes)
     comparison = compared_with(result, ran_of(result, hardware, placement), known, name)
     if format_name == "json":

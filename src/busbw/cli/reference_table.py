@@ -10,15 +10,15 @@ from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import reference_option
-from busbw.cli.options.system import Links, recorded_nodes_option, system_options
+from busbw.cli.options.system import LinkOptions, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, UsageError, unknown
 from busbw.core.result import Result
 from busbw.core.settings import OFF
 from busbw.core.sizes import counted
-from busbw.model.reference.compared import Ran, ran_of
-from busbw.model.reference.curves import Curve, Source, Table, built_in
+from busbw.model.reference.compared import ComparedRun, ran_of
+from busbw.model.reference.curves import CurveSource, ReferenceCurve, ReferenceTable, built_in
 from busbw.reference import additions
 from busbw.reference.checked import check_curves
 from busbw.reference.own_table import change
@@ -58,7 +58,7 @@ def add(
     other runs of the same job is refused.
     """
     place = _place(reference_file)
-    described = system, topo, Links(nics, fabric, cpu)
+    described = system, topo, LinkOptions(nics, fabric, cpu)
     results = []
     for file in files:
         result = read_sweep(file, collective, table)
@@ -73,13 +73,15 @@ def add(
 
 
 def _with_results(
-    before: Table, results: list[tuple[str, Result, Ran]], added: list[tuple[str, str]]
-) -> Table:
+    before: ReferenceTable,
+    results: list[tuple[str, Result, ComparedRun]],
+    added: list[tuple[str, str]],
+) -> ReferenceTable:
     """The table with all results; each file and the name of its run go to `added`."""
     taken = {curve.run for curve in (*before.curves, *built_in().published)}
     placed = [("the table", curve) for curve in before.curves]
-    curves: list[Curve] = []
-    sources: list[Source] = []
+    curves: list[ReferenceCurve] = []
+    sources: list[CurveSource] = []
     for file, result, ran in results:
         run = additions.run_name(file, taken)
         taken.add(run)
@@ -100,7 +102,7 @@ def remove(runs: tuple[str, ...], reference_file: Path | None) -> int:
     """Remove your own runs: all of them, or none when one does not exist."""
     place = _place(reference_file)
 
-    def without(before: Table) -> Table:
+    def without(before: ReferenceTable) -> ReferenceTable:
         after = before
         own = {curve.run: curve.run for curve in before.curves}
         for run in runs:

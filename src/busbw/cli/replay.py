@@ -10,16 +10,16 @@ from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.options.scaling import scale_option
-from busbw.cli.output import JsonOutput, Output, exit_code, print_command
+from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.result import Outcome
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.start import run
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayJob, ReplayResult
 from busbw.pattern.replay.text import ROWS
@@ -28,7 +28,7 @@ from busbw.pattern.replay.types import CHOICES, ReplaySpec
 ENGINES = (AUTO, *(name for name, row in BY_NAME.items() if not row.in_process))
 
 
-class ReplayOutput(Output):
+class ReplayOutput(RunOutput):
     """Prints a replay when it has ended, at most `rows` of it."""
 
     rows, ran = ROWS, False
@@ -38,7 +38,7 @@ class ReplayOutput(Output):
             print_out(replay_text.render_all(result, width(), self.rows, ran=self.ran))
 
 
-class CsvOutput(Output):
+class CsvOutput(RunOutput):
     """Prints a replay as the CSV of the PyTorch benchmark."""
 
     def show(self, event: Event, result: Outcome) -> None:
@@ -136,7 +136,7 @@ def command(
     format_name = "json" if json_name == "-" else format_name
     if ran:
         shared.refuse_ran(format_name)
-    where = Placement(**shared.take_where(fields))
+    where = LaunchTarget(**shared.take_where(fields))
     job = ReplayJob(
         engine=engine,
         program="busbw replay",
@@ -148,7 +148,7 @@ def command(
     )
     if dry_run:
         return print_command(job, where)
-    record = Record(shared.result_file(json_name), overwrite=force)
+    record = RunRecord(shared.result_file(json_name), overwrite=force)
     output = OUTPUTS[format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):
         output.rows, output.ran = rows, ran

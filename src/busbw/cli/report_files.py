@@ -12,14 +12,14 @@ from busbw.cli.file_kinds import files_in, load, warn_of_doubts
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.result import Outcome, Result
-from busbw.report.file_kinds import Document
-from busbw.report.other_reports import Others
+from busbw.report.file_kinds import FileContent
+from busbw.report.other_reports import OtherReports
 from busbw.report.registry import kind, render
 from busbw.report.results import kind_of
 
 
 @dataclass(frozen=True, slots=True)
-class _Sweep:
+class _SweepFile:
     """A sweep, its file, and the directory that was searched for it."""
 
     file: str
@@ -37,15 +37,15 @@ class _Sweep:
 
 def gather(
     files: Sequence[str], collective: str | None, table: int | None
-) -> tuple[list[tuple[str, Result]], Others]:
+) -> tuple[list[tuple[str, Result]], OtherReports]:
     """The sweeps, and everything else. A named file that cannot be read is a UsageError; one of a
     directory is noted and skipped.
 
     Named files are in the order of the command line. The sweeps of a directory are by the time of
     the run, so that the first is the earliest; those whose time is not known follow.
     """
-    sweeps: list[_Sweep] = []
-    others: list[tuple[str, Document]] = []
+    sweeps: list[_SweepFile] = []
+    others: list[tuple[str, FileContent]] = []
     skipped: list[tuple[str, str]] = []
     for file, folder in expand(files):
         try:
@@ -58,9 +58,9 @@ def gather(
             continue
         if isinstance(content, Result):
             warn_of_doubts(content, file)
-            sweeps.append(_Sweep(file, content, folder))
+            sweeps.append(_SweepFile(file, content, folder))
             continue
-        document = content if isinstance(content, Document) else _document(content)
+        document = content if isinstance(content, FileContent) else _document(content)
         others.append(("stdin" if file == "-" else file, document))
     if not sweeps and not others:
         raise UsageError(
@@ -68,10 +68,10 @@ def gather(
             "busbw show FILE says what is wrong with one",
         )
     in_order = [(sweep.file, sweep.result) for sweep in _in_order(sweeps)]
-    return in_order, Others(others, skipped)
+    return in_order, OtherReports(others, skipped)
 
 
-def _in_order(sweeps: Sequence[_Sweep]) -> Iterator[_Sweep]:
+def _in_order(sweeps: Sequence[_SweepFile]) -> Iterator[_SweepFile]:
     """Named files as they are; the sweeps of each directory by the time of the run."""
     for folder, group in itertools.groupby(sweeps, key=lambda sweep: sweep.folder):
         of_folder = list(group)
@@ -98,7 +98,7 @@ def expand(files: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _document(result: Outcome) -> Document:
+def _document(result: Outcome) -> FileContent:
     title = kind(result).removeprefix("a ")
     kind_of_run = kind_of(result)
 
@@ -108,4 +108,4 @@ def _document(result: Outcome) -> Document:
         return render(result, "table", width=width)
 
     parts = partial(kind_of_run.parts, result)
-    return Document(f"{title[:1].upper()}{title[1:]}", text, result, parts=parts)
+    return FileContent(f"{title[:1].upper()}{title[1:]}", text, result, parts=parts)

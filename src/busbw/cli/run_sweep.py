@@ -19,7 +19,7 @@ from busbw.core.errors import UsageError, worst
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.model import bounds
 from busbw.report.registry import view
 
@@ -92,7 +92,7 @@ def run_sweep(
     if dry_run:
         return print_command(*prepare(spec, **fields))
     known = partial(_known_curves, reference_file)
-    record = Record(result_file(json_name), overwrite=force, known=known)
+    record = RunRecord(result_file(json_name), overwrite=force, known=known)
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     title = Path(json_name).name if record.file else "this run"

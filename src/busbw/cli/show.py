@@ -11,7 +11,7 @@ from busbw.cli.file_kinds import load, table_option
 from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, File, is_given, not_empty
 from busbw.cli.output import exit_code
-from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, Shown, pattern_text
+from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, PatternSelection, pattern_text
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import is_terminal, width
@@ -24,7 +24,7 @@ from busbw.measure.record import save
 from busbw.pattern.registry import BY_NAME, RECORD
 from busbw.pattern.registry import load as load_pattern
 from busbw.pattern.replay.text import ROWS
-from busbw.report.file_kinds import Document
+from busbw.report.file_kinds import FileContent
 from busbw.report.registry import VIEWS, render, view
 
 FORMATS_OF_PATTERNS = [name for name in FORMATS if name not in {row.name for row in VIEWS}]
@@ -104,17 +104,20 @@ def command(
         view(format_name)
     _refuse_overwriting(output, files)
     name = files[0]
-    content: Outcome | Document
+    content: Outcome | FileContent
     if source or len(files) > 1 or Path(name).is_dir():
-        content = Document.of_pattern(load_pattern(files, source))
+        content = FileContent.of_pattern(load_pattern(files, source))
     else:
         content = load(name, collective, table)
-    if isinstance(content, Document) and isinstance(content.held, Pattern):
+    if isinstance(content, FileContent) and isinstance(content.held, Pattern):
         record = content.held
-        _write(pattern_text(record, format_name, Shown(rows=rows, calls=calls), name), output)
+        _write(
+            pattern_text(record, format_name, PatternSelection(rows=rows, calls=calls), name),
+            output,
+        )
         return int(Exit.BAD if record.header.skipped else Exit.OK)
     _refuse_options_of_patterns(name, format_name)
-    if isinstance(content, Document):
+    if isinstance(content, FileContent):
         _write(_document_text(content, format_name, name, output), output)
         return int(Exit.OK)
     columns = None if output else width()
@@ -137,7 +140,7 @@ def _refuse_options_of_patterns(name: str, format_name: str) -> None:
             )
 
 
-def _document_text(document: Document, format_name: str, name: str, output: Path | None) -> str:
+def _document_text(document: FileContent, format_name: str, name: str, output: Path | None) -> str:
     if format_name == "table":
         return document.text(None if output else width())
     if format_name == "json" and isinstance(document.held, msgspec.Struct):

@@ -16,7 +16,7 @@ from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Seconds, argv, is_given, not_empty
 from busbw.cli.options.shared import net_option, options, start_options, take_where
 from busbw.cli.options.sweep import sweep_option
-from busbw.cli.output import Output
+from busbw.cli.output import RunOutput
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
@@ -26,12 +26,12 @@ from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import Table
+from busbw.core.tuner_table import TunerTable
 from busbw.core.tuning import TUNED
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
-from busbw.measure.record import Record, check_writable
-from busbw.measure.target import Placement
+from busbw.measure.record import RunRecord, check_writable
+from busbw.measure.target import LaunchTarget
 from busbw.stats.judging import Limits
 from busbw.tune import table_file
 from busbw.tune import text as tune_text
@@ -163,13 +163,13 @@ def command(
         _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES))
     else:
         _refuse_set((TUNER.plugin, TUNER.table, NOT_BLOCKING))
-    where = Placement(**take_where(fields))
+    where = LaunchTarget(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     if is_given("step_bytes") and not is_given("step_factor"):
         sweep["step_factor"] = 1
     job = _job(_spec(name, checked, sweep), seconds, fields)
-    jobs = Jobs(job, where, Output(Record(), save_unasked=False))
+    jobs = Jobs(job, where, RunOutput(RunRecord(), save_unasked=False))
     if checked:
         return _check(checked, jobs, rounds, format_name)
     if variables:
@@ -182,7 +182,7 @@ def command(
 
 
 def _tune_table(
-    jobs: Jobs, file: Path, before: Table | None, rounds: int, *, try_settings: bool
+    jobs: Jobs, file: Path, before: TunerTable | None, rounds: int, *, try_settings: bool
 ) -> Tuning:
     """Search, and write the table; rules for other collectives in the table `before` stay."""
     if before:

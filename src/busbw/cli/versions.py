@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.ab_runs import Side, Sweep, Turns, dry_run
+from busbw.cli.ab_runs import OptionSet, Sweep, Turns, dry_run
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.nccl import wheels_option
 from busbw.cli.streams import print_err, print_out
@@ -65,7 +65,7 @@ def command(
     rounds = rounds or rounds_needed((len(releases) - 1) * len(collectives), limits)
     of_wheels = ["--wheels", str(wheels)] if wheels else []
     turns = Turns(
-        [Side(release, ["--nccl", release, *of_wheels]) for release in releases],
+        [OptionSet(release, ["--nccl", release, *of_wheels]) for release in releases],
         [Sweep(name, [name, *options]) for name in collectives],
         leave_out_failed=True,
     )

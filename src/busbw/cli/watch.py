@@ -24,7 +24,7 @@ from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
 from busbw.watch import text as view
 from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, address, is_loopback
-from busbw.watch.reader import LinkSelection, Reader
+from busbw.watch.reader import LinkSelection, SampleReader
 from busbw.watch.totals import Page
 from busbw.watch.watcher import Watcher, ticks
 
@@ -35,7 +35,7 @@ TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[WatchInterval], None]
 
 
-class Interval(click.ParamType[float]):
+class IntervalParam(click.ParamType[float]):
     """Seconds between readings: `1s`, `100ms` or `0.5`."""
 
     name = "interval"
@@ -59,7 +59,7 @@ class Interval(click.ParamType[float]):
     "-i",
     "--interval",
     "interval_s",
-    type=Interval(),
+    type=IntervalParam(),
     default="1s",
     show_default=True,
     help="time between readings, from 100ms",
@@ -127,7 +127,7 @@ def command(
     if where and token_file and not is_loopback(where[0]):
         _refuse_guessable(token_file, token)
     with ExitStack() as undo:
-        reader = Reader(LinkSelection(ports, gpus=not no_gpus, system=format_name != TABLE))
+        reader = SampleReader(LinkSelection(ports, gpus=not no_gpus, system=format_name != TABLE))
         undo.callback(reader.close)
         stop = _event_of_signals(undo)
         first = reader.read()

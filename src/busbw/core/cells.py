@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import Cell, Result, ResultRow
 
 PLACEMENTS = ("out_of_place", "in_place")
@@ -50,7 +50,7 @@ class Figure:
         return self.cell.time_s
 
     @property
-    def ran(self) -> Kernel | None:
+    def ran(self) -> NcclKernel | None:
         """What NCCL ran; None if it is not known."""
         in_place = self.row.ran_in_place if self.placement == IN_PLACE else None
         return in_place or self.row.ran

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from busbw.core import layouts
 from busbw.core.errors import unknown
-from busbw.core.layouts import Buffers, InPlace, Layout, Move
+from busbw.core.layouts import BufferCounts, InPlace, Layout, Move
 
 BusFactor = Callable[[int], Fraction]
 # The same bus factors as text.
@@ -27,7 +27,7 @@ class Collective:
     title: str  # NCCL's and nccl-tests' spelling in titles
     torch_name: str  # in PyTorch's benchmark
     # (count, ranks, itemsize) to the element counts of both buffers
-    buffers: Callable[[int, int, int], Buffers]
+    buffers: Callable[[int, int, int], BufferCounts]
     # (layout, rank) to the expected receive buffer: which elements of which ranks are where
     moves: Callable[[Layout, int], tuple[Move, ...]]
     # for n ranks: times count and itemsize, the bytes that algbw divides by the time

@@ -14,7 +14,7 @@ from busbw.core.cells import CellKey
 SCHEMA = "busbw.comparison/1"
 
 
-class Verdict(Enum):
+class ComparisonVerdict(Enum):
     """The outcome for b compared with a."""
 
     SLOWER = "slower"
@@ -24,7 +24,7 @@ class Verdict(Enum):
     UNMATCHED = "unmatched"
 
 
-class Side(msgspec.Struct, frozen=True):
+class ComparedSide(msgspec.Struct, frozen=True):
     """One side: its files, the runs in them, and the machine according to the first file."""
 
     files: list[str]
@@ -40,7 +40,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell on both sides: its times, their ratio, and the verdict."""
 
     key: CellKey
-    verdict: Verdict
+    verdict: ComparisonVerdict
     a_s: Annotated[float | None, Meta(description="null if the side has none")] = None
     b_s: float | None = None
     ratio: Annotated[float | None, Meta(description="b_s / a_s")] = None
@@ -68,7 +68,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     b_effective: Annotated[int, Meta(description="independent samples of B in the test")] = 0
 
 
-class Signs(msgspec.Struct, frozen=True):
+class SignTest(msgspec.Struct, frozen=True):
     """The sign test over cells that are single means: the number in which b took longer, the
     number in which it took less time, and the p-value.
     """
@@ -85,27 +85,28 @@ class Comparison(msgspec.Struct, frozen=True):
     collective: str
     tolerance: float
     confidence: float
-    a: Side
-    b: Side
+    a: ComparedSide
+    b: ComparedSide
     cells: list[ComparedCell]
-    signs: Signs | None
+    signs: SignTest | None
     notes: list[str]
 
-    def of(self, verdict: Verdict) -> list[ComparedCell]:
+    def of(self, verdict: ComparisonVerdict) -> list[ComparedCell]:
         return [cell for cell in self.cells if cell.verdict is verdict]
 
     def beyond(self) -> list[ComparedCell]:
         """The cells that are slower by more than the tolerance."""
         return [
             cell
-            for cell in self.of(Verdict.SLOWER)
+            for cell in self.of(ComparisonVerdict.SLOWER)
             if cell.ratio is not None and cell.ratio > 1 + self.tolerance
         ]
 
     def has_verdict(self) -> bool:
         return any(
-            cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells
+            cell.verdict not in (ComparisonVerdict.AMBIGUOUS, ComparisonVerdict.UNMATCHED)
+            for cell in self.cells
         )
 
     def is_judged(self) -> bool:
-        return any(cell.verdict is not Verdict.UNMATCHED for cell in self.cells)
+        return any(cell.verdict is not ComparisonVerdict.UNMATCHED for cell in self.cells)

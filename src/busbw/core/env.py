@@ -65,14 +65,14 @@ CAPTURE = Capture()
 
 
 @dataclass(frozen=True, slots=True)
-class Tuner:
+class TunerVariables:
     """Names of the variables that give the tuner plugin a table."""
 
     plugin: str = "NCCL_TUNER_PLUGIN"
     table: str = "BUSBW_TUNER_TABLE"
 
 
-TUNER = Tuner()
+TUNER = TunerVariables()
 
 LAB_RATE = "BUSBW_LAB_RATE"
 LOOP = "BUSBW_LOOP"

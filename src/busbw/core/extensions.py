@@ -1,7 +1,7 @@
 """What other installed distributions add to busbw: objects that their entry points name.
 
-Groups: `busbw.commands` (tuples of cli.commands.Row), `busbw.runs` (measure.job.RunKind, by the
-tag of the job), `busbw.results` (report.results.ResultKind), `busbw.files`
+Groups: `busbw.commands` (tuples of cli.commands.CommandRow), `busbw.runs` (measure.job.RunKind, by
+the tag of the job), `busbw.results` (report.results.ResultKind), `busbw.files`
 (report.file_kinds.FileKind) and `busbw.completion` (values by the name of a parameter). A start
 that needs none of them does not look for distributions, which takes 20 ms.
 """

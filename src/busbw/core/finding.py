@@ -45,7 +45,7 @@ LOG_FINDINGS = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True):
+class RunFinding(msgspec.Struct, frozen=True):
     """One conclusion.
 
     `evidence` states what was read or measured; `fix` is the remedy, empty if none is needed.

@@ -89,7 +89,7 @@ class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
         return self.most is not None and self.most <= 1 + tolerance
 
 
-class Basis(Enum):
+class HistoryBasis(Enum):
     """The evidence of a check: the order of many runs, the spread of few, or nothing."""
 
     ORDER = "order"
@@ -105,7 +105,7 @@ class Standing(Enum):
     UNKNOWN = "unknown"
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A run compared with the last runs of its machine."""
 
     machine: str
@@ -128,7 +128,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
             " logarithms are normal"
         ),
     ]
-    basis: Basis
+    basis: HistoryBasis
     cells: list[CheckedCell]
     standing: Standing
 

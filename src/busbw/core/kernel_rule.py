@@ -39,7 +39,7 @@ _PATTERNS = {"bdf": rf"(?P<{SUBJECT}>{_PCI_ADDRESS})", "disk": rf"(?P<{SUBJECT}>
 _PLACE = re.compile(r"(?<!\?P)<(\w+)>")
 
 
-class Sign(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
+class LogSign(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """One form of a line. `says` is the message, with the named groups of the pattern `line` in
     braces.
 
@@ -84,7 +84,7 @@ class KernelRule:
     """
 
     row: CheckRow
-    signs: tuple[Sign, ...]
+    signs: tuple[LogSign, ...]
     covered_by_xid: int | None = None
 
 
@@ -100,7 +100,7 @@ class _Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stays: str
     sources: tuple[str, ...]
     date: str
-    signs: tuple[Sign, ...]
+    signs: tuple[LogSign, ...]
     covered_by_xid: int | None = None
 
 
@@ -144,7 +144,7 @@ def _with_texts(text: str) -> str:
     return text
 
 
-def _holding_text(signs: tuple[Sign, ...]) -> str:
+def _holding_text(signs: tuple[LogSign, ...]) -> str:
     """`An error counts until the next boot (a bad block stays bad), others for 24 h (...)`."""
     reasons: dict[str, list[str]] = {}
     for sign in signs:
@@ -155,7 +155,7 @@ def _holding_text(signs: tuple[Sign, ...]) -> str:
     return f"An error counts {', others '.join(spans)}."
 
 
-def _span(sign: Sign) -> str:
+def _span(sign: LogSign) -> str:
     if sign.hours is not None:
         return f"for {sign.hours} h"
     return "until the next boot or a line that ends it" if sign.ends else "until the next boot"

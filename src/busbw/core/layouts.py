@@ -21,7 +21,7 @@ class InPlace(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
+class BufferCounts:
     """The element counts of the send and the receive buffer, and the count argument of the call."""
 
     send: int
@@ -63,30 +63,30 @@ def aligned_share(c: int, n: int, itemsize: int) -> int:
     return c // n & -(GRAIN_BYTES // itemsize)
 
 
-def whole(c: int, n: int, itemsize: int) -> Buffers:
+def whole(c: int, n: int, itemsize: int) -> BufferCounts:
     """Both buffers hold all `c` elements."""
-    return Buffers(c, c, c)
+    return BufferCounts(c, c, c)
 
 
-def gathered(c: int, n: int, itemsize: int) -> Buffers:
+def gathered(c: int, n: int, itemsize: int) -> BufferCounts:
     """A part is sent, `n` parts are received."""
     base = aligned_share(c, n, itemsize)
-    return Buffers(base, base * n, base)
+    return BufferCounts(base, base * n, base)
 
 
-def scattered(c: int, n: int, itemsize: int) -> Buffers:
+def scattered(c: int, n: int, itemsize: int) -> BufferCounts:
     """`n` parts are sent, one is received."""
     base = aligned_share(c, n, itemsize)
-    return Buffers(base * n, base, base)
+    return BufferCounts(base * n, base, base)
 
 
-def exchanged(c: int, n: int, itemsize: int) -> Buffers:
+def exchanged(c: int, n: int, itemsize: int) -> BufferCounts:
     """`n` parts are sent and `n` received.
 
     For alltoallv the matrix gives the true totals: see `matrix_totals`.
     """
     base = aligned_share(c, n, itemsize)
-    return Buffers(base * n, base * n, base)
+    return BufferCounts(base * n, base * n, base)
 
 
 def reduce_to_all(call: Layout, rank: int) -> tuple[Move, ...]:

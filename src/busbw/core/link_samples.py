@@ -21,7 +21,7 @@ METRICS_PORT = 28729
 IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvlink", "pcie"
 
 
-class Link(msgspec.Struct, frozen=True):
+class HostLink(msgspec.Struct, frozen=True):
     """What carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe slot."""
 
     name: str
@@ -34,7 +34,7 @@ class Link(msgspec.Struct, frozen=True):
     bus: str = ""  # of a GPU: 0000:1b:00.0
 
 
-class Group(msgspec.Struct, frozen=True):
+class CounterGroup(msgspec.Struct, frozen=True):
     """Counters that were read together at `at_s` of the monotonic clock.
 
     If `identity` changes, the device is another one, or was removed and came back.
@@ -45,7 +45,7 @@ class Group(msgspec.Struct, frozen=True):
     values: dict[str, int]
 
 
-class Sample(msgspec.Struct, frozen=True):
+class HostSample(msgspec.Struct, frozen=True):
     """One reading of a host.
 
     Groups are by subject (a link's or interface's name, core.telemetry.TCP, or HOST) and source. A
@@ -54,12 +54,12 @@ class Sample(msgspec.Struct, frozen=True):
     """
 
     at_s: float
-    links: tuple[Link, ...]
-    groups: dict[tuple[str, str], Group]
+    links: tuple[HostLink, ...]
+    groups: dict[tuple[str, str], CounterGroup]
     unread: tuple[str, ...] = ()
 
 
-class Slave(msgspec.Struct, frozen=True, omit_defaults=True):
+class SlaveFlow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One interface of a bond."""
 
     name: str
@@ -68,7 +68,7 @@ class Slave(msgspec.Struct, frozen=True, omit_defaults=True):
     counters: dict[str, float] = {}
 
 
-class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
+class LinkFlow(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a link carried over one interval. Pauses are shares of time."""
 
     name: str
@@ -89,7 +89,7 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: float | None = None  # signs of lost and resent packets
     dropped: float | None = None
     bond: str = ""
-    slaves: tuple[Slave, ...] = ()
+    slaves: tuple[SlaveFlow, ...] = ()
     counters: Annotated[
         dict[str, float],
         Meta(description="increase of every other counter per second, and levels as they are"),
@@ -121,7 +121,7 @@ class WatchInterval(
         int,
         Meta(description="intervals that were not sampled because an earlier one took too long"),
     ] = 0
-    links: list[Flow] = []
+    links: list[LinkFlow] = []
     tcp: dict[str, float] = {}
     cpu: float | None = None  # share of time in which the CPUs were busy
     free_memory_bytes: int | None = None
@@ -140,7 +140,7 @@ class SeenPattern(NamedTuple):
 class Exposition(msgspec.Struct, frozen=True, kw_only=True):
     """What an exporter shows, by subject and source, in the units of the counters."""
 
-    links: tuple[Link, ...]
+    links: tuple[HostLink, ...]
     # counters since the exporter's start, and levels as they are
     values: dict[tuple[str, str], dict[str, int]]
     findings: list[LinkFinding]

@@ -25,7 +25,7 @@ class _MaskedFormatter(logging.Formatter):
         return escape_invisible(masked(super().format(record).replace("\n", "\\n")))
 
 
-class _Handler(logging.StreamHandler[TextIO]):
+class _StderrHandler(logging.StreamHandler[TextIO]):
     """Writes to the current stderr. A message that cannot be written is lost without an error."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -46,7 +46,7 @@ def switch_on(level: str, rank: int | None = None) -> None:
             f"{LOG_VARIABLE}={level}: no such level", f"use one of {', '.join(LOG_LEVELS)}"
         )
     process = platform.node() if rank is None else f"{platform.node()} rank {rank}"
-    handler = _Handler()
+    handler = _StderrHandler()
     handler.setFormatter(_MaskedFormatter(f"[{process}] %(name)s: %(message)s"))
     logger = logging.getLogger("busbw")
     logger.handlers[:] = [handler]

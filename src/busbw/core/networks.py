@@ -23,7 +23,7 @@ NARROW_FROM, NARROW_THREADS = 8, 256
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NcclNetwork:
     """One network.
 
     `nccl` is its name in NCCL_NET and in NCCL's log. `variables` select it; a `plugin` also needs
@@ -40,23 +40,23 @@ class Network:
 # NCCL_NET selects the network, and NCCL fails if it cannot use it. The other variables override
 # settings of the environment that would prevent it: disabled IB, or an image's own libnccl-net.so,
 # whose tuner NCCL would use even without its network.
-NETWORKS: tuple[Network, ...] = (
+NETWORKS: tuple[NcclNetwork, ...] = (
     # Without the count, NCCL 2.28 and 2.29 forget the plugin when the last communicator is
     # destroyed, and the next one does not use it.
-    Network(
+    NcclNetwork(
         "busbw",
         "busbw",
         "busbw's plugin: many TCP streams (package busbw-native)",
         {"NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"},
         plugin=True,
     ),
-    Network(
+    NcclNetwork(
         "socket",
         "Socket",
         "NCCL's own TCP sockets",
         {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", LIBRARY_VARIABLE: "none"},
     ),
-    Network(
+    NcclNetwork(
         "ib",
         "IB",
         "NCCL's own InfiniBand and RoCE",

@@ -237,7 +237,7 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
     gpu_us: Times | None = None
 
 
-class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
+class PatternCall(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     """One call."""
 
     row: int
@@ -254,7 +254,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     clock: str | None = None
 
 
-Line = Header | Comm | PatternRow | Call
+Line = Header | Comm | PatternRow | PatternCall
 
 
 @dataclass(slots=True)
@@ -264,7 +264,7 @@ class Pattern:
     header: Header
     comms: list[Comm] = field(default_factory=list)
     rows: list[PatternRow] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[PatternCall] = field(default_factory=list)
 
     @property
     def ordered(self) -> bool:

@@ -14,7 +14,7 @@ SYMMETRIC, COPY_ENGINE, SENDS = "Symmetric", "CopyEngine", "SendRecv"
 MAX_LISTED = 4096  # connections of a result
 
 
-class Kernel(msgspec.Struct, frozen=True):
+class NcclKernel(msgspec.Struct, frozen=True):
     """What NCCL ran the operations of a row with; 0 channels are an unknown number."""
 
     algorithm: Annotated[
@@ -33,14 +33,14 @@ class Kernel(msgspec.Struct, frozen=True):
         text = " ".join(filter(None, (self.algorithm, self.protocol, self.variant)))
         return f"{text}, {counted(self.channels, 'channel')}" if self.channels else text
 
-    def same(self, other: "Kernel") -> bool:
+    def same(self, other: "NcclKernel") -> bool:
         """Whether both are alike in all that both state: old logs have no channels."""
         channels = 0 in (self.channels, other.channels) or self.channels == other.channels
         names = (self.algorithm, self.protocol, self.variant)
         return channels and names == (other.algorithm, other.protocol, other.variant)
 
 
-class Connection(msgspec.Struct, frozen=True):
+class NcclConnection(msgspec.Struct, frozen=True):
     """How one rank sends to another. Two ranks may have several connections, one of each
     transport.
 
@@ -70,7 +70,7 @@ class Connection(msgspec.Struct, frozen=True):
         return is_known_slow or self.gdr is False
 
 
-class Unlisted(msgspec.Struct, frozen=True):
+class UnlistedConnections(msgspec.Struct, frozen=True):
     """Connections of one transport that are counted only, and all their network devices."""
 
     transport: str
@@ -89,14 +89,14 @@ def _name(transport: str, gdr: bool | None) -> str:
     return f"{transport} {'with' if gdr else 'without'} GDR"
 
 
-class Ran(msgspec.Struct):
+class LoggedConnections(msgspec.Struct):
     """What NCCL's logs state of the connections between ranks.
 
     `rdma` are the RDMA devices that NCCL found on each host, also if it did not use them.
     """
 
     connections: Annotated[
-        list[Connection],
+        list[NcclConnection],
         Meta(
             description=f"all, if they are at most {MAX_LISTED}; else only those over SHM, sockets"
             " or a network without GDR, and at most as many"
@@ -104,7 +104,7 @@ class Ran(msgspec.Struct):
     ]
     rdma: dict[str, list[str]] = {}
     unlisted: Annotated[
-        list[Unlisted], Meta(description="how many connections are not in `connections`")
+        list[UnlistedConnections], Meta(description="how many connections are not in `connections`")
     ] = []
 
     def transports(self) -> dict[str, int]:
@@ -115,17 +115,19 @@ class Ran(msgspec.Struct):
         return dict(counts.most_common())
 
 
-def counts(connections: Iterable[Connection]) -> list[Unlisted]:
+def counts(connections: Iterable[NcclConnection]) -> list[UnlistedConnections]:
     """How many connections each transport has, and over which devices."""
     return _summed(map(_one, connections))
 
 
-def _one(connection: Connection) -> Unlisted:
+def _one(connection: NcclConnection) -> UnlistedConnections:
     names = {device.rpartition(":")[2] for device in connection.devices}
-    return Unlisted(connection.transport, connection.gdr, sorted(names), 1)
+    return UnlistedConnections(connection.transport, connection.gdr, sorted(names), 1)
 
 
-def _summed(rows: Iterable[Unlisted], listed: Iterable[Connection] = ()) -> list[Unlisted]:
+def _summed(
+    rows: Iterable[UnlistedConnections], listed: Iterable[NcclConnection] = ()
+) -> list[UnlistedConnections]:
     """One row for each transport, those with most connections first, without those `listed`."""
     numbers: Counter[tuple[str, bool | None]] = Counter()
     devices: dict[tuple[str, bool | None], set[str]] = defaultdict(set)
@@ -138,20 +140,22 @@ def _summed(rows: Iterable[Unlisted], listed: Iterable[Connection] = ()) -> list
         # Only the receiver may have said that GDR is not used.
         numbers[key if numbers[key] > 0 else (connection.transport, True)] -= 1
     return [
-        Unlisted(*key, sorted(devices[key]), number)
+        UnlistedConnections(*key, sorted(devices[key]), number)
         for key, number in numbers.most_common()
         if number > 0
     ]
 
 
-def merged(parts: Iterable[Ran | None], sends: Sequence[Unlisted] = ()) -> Ran | None:
+def merged(
+    parts: Iterable[LoggedConnections | None], sends: Sequence[UnlistedConnections] = ()
+) -> LoggedConnections | None:
     """What the logs of several processes state together; None if none names a connection. Both
     ends name a connection over a network.
 
     Where parts do not list all connections, `sends` count all, each at its sender. Only slow ones
     are listed if there are very many: their number grows with the square of the ranks.
     """
-    found: dict[tuple[int, int, str], list[Connection]] = defaultdict(list)
+    found: dict[tuple[int, int, str], list[NcclConnection]] = defaultdict(list)
     rdma: dict[str, list[str]] = {}
     for part in parts:
         for connection in part.connections if part else ():
@@ -161,17 +165,17 @@ def merged(parts: Iterable[Ran | None], sends: Sequence[Unlisted] = ()) -> Ran |
     if not found and not sends:
         return None
     connections = [_joined(found[key]) for key in sorted(found)]
-    ran = Ran(connections, dict(sorted(rdma.items())))
+    ran = LoggedConnections(connections, dict(sorted(rdma.items())))
     if sends or len(connections) > MAX_LISTED:
         ran.connections = [row for row in connections if row.slow][:MAX_LISTED]
         ran.unlisted = _summed(sends or map(_one, connections), ran.connections)
     return ran
 
 
-def _joined(ends: Sequence[Connection]) -> Connection:
+def _joined(ends: Sequence[NcclConnection]) -> NcclConnection:
     first, direct = ends[0], [end.gdr for end in ends if end.gdr is not None]
     devices = {device for end in ends for device in end.devices}
-    return Connection(
+    return NcclConnection(
         first.sender,
         first.receiver,
         first.transport,

@@ -27,7 +27,7 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
     rank: int
 
 
-class Connection(msgspec.Struct, frozen=True):
+class StalledConnection(msgspec.Struct, frozen=True):
     """A TCP connection of a rank that waits for lost packets."""
 
     local: str  # address
@@ -55,7 +55,7 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     local_processes: dict[int, str] = {}
     links_down: list[str] = []  # interfaces that had a link when the rank started and have none now
     library: str = ""  # report of the communication library
-    connections: list[Connection] = []  # those that lose packets
+    connections: list[StalledConnection] = []  # those that lose packets
 
     @property
     def is_starting(self) -> bool:

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.alltoallv import Traffic
-from busbw.core.finding import Finding
-from busbw.core.ran import Kernel, Ran
+from busbw.core.finding import RunFinding
+from busbw.core.ran import LoggedConnections, NcclKernel
 from busbw.core.sizes import short_size
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
@@ -200,14 +200,14 @@ class ResultRow(msgspec.Struct):
         ),
     ] = 0
     ran: Annotated[
-        Kernel | None,
+        NcclKernel | None,
         Meta(
             description="what NCCL ran out of place, and without `ran_in_place` also in place; null"
             " if it is not known"
         ),
     ] = None
     ran_in_place: Annotated[
-        Kernel | None,
+        NcclKernel | None,
         Meta(
             description="what NCCL ran in place, if that is known and differs from `ran`; null:"
             " as `ran`, or not known"
@@ -215,7 +215,7 @@ class ResultRow(msgspec.Struct):
     ] = None
 
 
-class Device(msgspec.Struct):
+class RankDevice(msgspec.Struct):
     """The GPU or CPU that one rank runs on."""
 
     rank: int
@@ -246,7 +246,7 @@ class Ideal(msgspec.Struct, frozen=True):
     why: str
 
 
-class Link(msgspec.Struct, frozen=True):
+class PairLink(msgspec.Struct, frozen=True):
     """An exchange between two ranks while all others were idle: seconds, and bytes per second in
     each direction.
     """
@@ -257,7 +257,7 @@ class Link(msgspec.Struct, frozen=True):
     bandwidth: float
 
 
-class Library(msgspec.Struct):
+class EngineLibrary(msgspec.Struct):
     """The engine and the versions it reports."""
 
     engine: str
@@ -278,7 +278,7 @@ class World(msgspec.Struct):
     (1 without it).
     """
 
-    devices: list[Device]
+    devices: list[RankDevice]
     processes: int
     groups: int = 1
 
@@ -296,18 +296,18 @@ class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
     program: str = ""
     start: str = ""
     end: str = ""
-    library: Library = msgspec.field(default_factory=lambda: Library(engine=""))
+    library: EngineLibrary = msgspec.field(default_factory=lambda: EngineLibrary(engine=""))
     world: World = msgspec.field(default_factory=lambda: World(devices=[], processes=0))
     topology: Topology = msgspec.field(default_factory=lambda: Topology(hosts=[]))
     environment: dict[str, str] = {}
-    findings: list[Finding] = []
+    findings: list[RunFinding] = []
     memory: dict[str, int] = {}
     errors: list[str] = []
     complete: Annotated[
         bool, Meta(description="false until the run has ended; what is present by then is valid")
     ] = False
     ran: Annotated[
-        Ran | None,
+        LoggedConnections | None,
         Meta(description="how NCCL connected the ranks; null if no log of NCCL states it"),
     ] = None
 
@@ -333,7 +333,7 @@ class Result(Outcome, tag="busbw.result/1"):
     rows: list[ResultRow] = []
     ideal: Ideal | None = None
     endpoint_ideal: Ideal | None = None
-    links: list[Link] = []
+    links: list[PairLink] = []
     traffic: Annotated[
         Traffic | None, Meta(description="of alltoallv: what moves between its ranks")
     ] = None

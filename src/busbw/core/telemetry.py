@@ -99,7 +99,7 @@ class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     switch: bool = False
 
 
-class Reading(msgspec.Struct, frozen=True):
+class HostReading(msgspec.Struct, frozen=True):
     """One host at `at_s` of its monotonic clock.
 
     `counters` are by port or "tcp"; `events` are those since the previous reading.
@@ -113,12 +113,12 @@ class Reading(msgspec.Struct, frozen=True):
     unread: list[str] = []
 
 
-class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+class LinkTraffic(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one link of a watched run carried during a row. None is unknown, never 0.
 
     `sent` and `received` are bytes. Pauses are seconds: `pause_in_s` is how long the other end kept
     this port from sending, `pause_out_s` how long this port kept the other end. The other fields
-    count events, as in a watch (core.link_samples.Flow).
+    count events, as in a watch (core.link_samples.LinkFlow).
     """
 
     name: str
@@ -160,7 +160,7 @@ class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
     moved: dict[str, dict[str, int]] = {}
     events: list[XidEvent] = []
     unread: list[str] = []
-    links: list[Carried] = []
+    links: list[LinkTraffic] = []
     resent: int | None = None
 
 
@@ -181,7 +181,7 @@ def increase(counter: Counter, before: int, after: int) -> int | None:
     return wrapped * counter.scale if wrapped < half else None
 
 
-def change(before: Reading, after: Reading) -> HostChange:
+def change(before: HostReading, after: HostReading) -> HostChange:
     """The change between two consecutive readings of one host."""
     unread = list(after.unread)
     gpus_before = {gpu.bus: gpu for gpu in before.gpus}

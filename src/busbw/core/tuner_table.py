@@ -19,7 +19,7 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
-from busbw.core.tuning import TUNED, Choice
+from busbw.core.tuning import TUNED, TuningChoice
 
 HEADER = "busbw-tuner-table 1"
 COLUMNS = "# ranks hosts collective first last algorithm protocol channels"
@@ -40,7 +40,7 @@ KEYS = (
 )
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class TunerRule(msgspec.Struct, frozen=True, kw_only=True):
     """One line. `hosts` is None for any number, `chunk` 0 for NCCL's; `note` is the comment."""
 
     ranks: int
@@ -48,7 +48,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     collective: str
     first: int
     last: int
-    choice: Choice
+    choice: TuningChoice
     chunk: int = 0
     note: str = ""
 
@@ -68,10 +68,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(map(str, words)) + (f"   # {self.note}" if self.note else "")
 
 
-class Table(msgspec.Struct, kw_only=True):
+class TunerTable(msgspec.Struct, kw_only=True):
     """The rules, and in `about` how the table was made: pairs of one of KEYS and a text."""
 
-    rules: list[Rule] = []
+    rules: list[TunerRule] = []
     about: list[tuple[str, str]] = []
 
     def texts_of(self, key: str) -> list[str]:
@@ -83,7 +83,9 @@ class Table(msgspec.Struct, kw_only=True):
         rules = [rule.line() for rule in self.rules]
         return "\n".join([HEADER, *about, COLUMNS, *rules]) + "\n"
 
-    def choice(self, ranks: int, hosts: int, collective: str, size_bytes: int) -> Choice | None:
+    def choice(
+        self, ranks: int, hosts: int, collective: str, size_bytes: int
+    ) -> TuningChoice | None:
         """What the plugin would ask for, None without a rule."""
         for rule in self.rules:
             if (
@@ -96,9 +98,9 @@ class Table(msgspec.Struct, kw_only=True):
         return None
 
 
-def parse(text: str, name: str) -> Table:
+def parse(text: str, name: str) -> TunerTable:
     """The table in a file's text; UsageError that names the line."""
-    table, numbers, has_header = Table(), [], False
+    table, numbers, has_header = TunerTable(), [], False
     for number, full_line in enumerate(text.split("\n"), 1):  # the plugin ends lines nowhere else
         line, _, note = (part.strip() for part in full_line.partition("#"))
         if not line:
@@ -133,7 +135,7 @@ def _parse_about(name: str, number: int, line: str) -> tuple[str, str]:
     return words[1], words[2].strip()
 
 
-def _parse_rule(name: str, number: int, line: str, note: str) -> Rule:
+def _parse_rule(name: str, number: int, line: str, note: str) -> TunerRule:
     words = line.split()
     if len(words) not in (8, 9):
         raise _error_in(name, number, f"has {len(words)} words, a rule has 8 or 9", line)
@@ -143,13 +145,13 @@ def _parse_rule(name: str, number: int, line: str, note: str) -> Rule:
             names = f"{', '.join(known[:-1])} or {known[-1]}"
             raise _error_in(name, number, f"has '{word}' where {names} belongs", line)
     try:
-        rule = Rule(
+        rule = TunerRule(
             ranks=_number(ranks),
             hosts=None if hosts == ANY else _number(hosts),
             collective=collective,
             first=_number(first),
             last=_number(last),
-            choice=Choice(algorithm, protocol, 0 if channels == ANY else _number(channels)),
+            choice=TuningChoice(algorithm, protocol, 0 if channels == ANY else _number(channels)),
             chunk=_number(chunk[0]) if chunk else 0,
             note=note,
         )
@@ -180,7 +182,7 @@ def _number(word: str) -> int:
     return int(word)
 
 
-def _refuse_overlaps(name: str, rules: Sequence[Rule], numbers: Sequence[int]) -> None:
+def _refuse_overlaps(name: str, rules: Sequence[TunerRule], numbers: Sequence[int]) -> None:
     """UsageError for two rules of the same sizes; `numbers` are those of their lines."""
     numbered = zip(rules, numbers, strict=True)
     for (rule, number), (later, later_number) in itertools.combinations(numbered, 2):
@@ -197,7 +199,9 @@ def _refuse_overlaps(name: str, rules: Sequence[Rule], numbers: Sequence[int]) -
             )
 
 
-def ranges(chosen: Iterable[tuple[int, Choice | None]]) -> list[tuple[int, int, Choice]]:
+def ranges(
+    chosen: Iterable[tuple[int, TuningChoice | None]],
+) -> list[tuple[int, int, TuningChoice]]:
     """The smallest and the largest bytes for which each choice holds.
 
     `chosen` has measured sizes and the choice for each (None: NCCL's choice). Sizes between two
@@ -205,7 +209,7 @@ def ranges(chosen: Iterable[tuple[int, Choice | None]]) -> list[tuple[int, int, 
     and above the largest.
     """
     sizes = sorted(chosen, key=lambda pair: pair[0])
-    merged: list[tuple[int, int, Choice]] = []
+    merged: list[tuple[int, int, TuningChoice]] = []
     for index, (size, choice) in enumerate(sizes):
         if choice is None:
             continue

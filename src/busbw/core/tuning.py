@@ -9,7 +9,7 @@ from busbw.core.sizes import counted
 TUNED = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
 
 
-class Choice(msgspec.Struct, frozen=True, order=True):
+class TuningChoice(msgspec.Struct, frozen=True, order=True):
     """What NCCL runs a collective with: algorithm and protocol by NCCL's names, and the largest
     number of channels (0: NCCL's number).
     """

@@ -22,12 +22,12 @@ from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME, DType, decode, encode, round_to_bits
 from busbw.core.errors import NoMeasurement
 from busbw.core.layouts import InPlace, Layout
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.redops import RedOp
-from busbw.core.result import Device, Library
+from busbw.core.result import EngineLibrary, RankDevice
 
 if TYPE_CHECKING:
-    from busbw.core.tuning import Choice
+    from busbw.core.tuning import TuningChoice
     from busbw.engines.program import Loop
 
 SENTINEL_BYTE = 0xA5
@@ -111,7 +111,7 @@ def dtype_limit(dtype: DType) -> int:
 Launch = Callable[[], object]
 
 
-class Steps:
+class LaunchSequence:
     """A thunk that runs launches one after the other."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
@@ -123,7 +123,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CollectiveCall:
     """One collective call as an engine runs it. Counts are elements."""
 
     collective: Collective
@@ -141,7 +141,7 @@ class Call:
         return max(self.layout.root, 0)
 
 
-def buffer_slice(call: Call, rank: int, buffer: str) -> tuple[str, slice]:
+def buffer_slice(call: CollectiveCall, rank: int, buffer: str) -> tuple[str, slice]:
     """The memory that holds "send" or "recv" of a call on a rank, and the slice of its bytes.
 
     In place, as in nccl-tests, the memory is "recv".
@@ -173,7 +173,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WrongData:
     """The result of a check: the number of wrong elements, and the first of them.
 
     `offset` is in elements of the checked buffer.
@@ -185,16 +185,20 @@ class Wrong:
     got: bytes = b""
 
 
-class Memory(Protocol):
+class BufferAccess(Protocol):
     """Buffer access of one local rank for verification.
 
     `buffer` is "send" or "recv" as the call sees them (in-place included).
     """
 
-    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+    def write(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> None:
         """Write each region's values."""
 
-    def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
+    def check(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> WrongData:
         """Compare each region bit for bit, or within probe.tolerance units.
 
         The result has the first wrong element of the first region that has any.
@@ -207,13 +211,13 @@ class Tuner(Protocol):
     All ranks must set the same before each operation.
     """
 
-    def steer(self, collective: str, size_bytes: int, choice: "Choice | None") -> None:
+    def steer(self, collective: str, size_bytes: int, choice: "TuningChoice | None") -> None:
         """From now on these operations use `choice`, or NCCL's own choice for None.
 
         Other operations use NCCL's own choice.
         """
 
-    def costs(self) -> "dict[Choice, float]":
+    def costs(self) -> "dict[TuningChoice, float]":
         """The seconds that NCCL expects of each choice that it can run.
 
         Empty if NCCL has not asked since the last `steer`.
@@ -237,7 +241,7 @@ class Profiler(Protocol):
     def start(self) -> bool:
         """Let NCCL report what is enqueued from now on; False if it cannot."""
 
-    def stop(self) -> list[Kernel]:
+    def stop(self) -> list[NcclKernel]:
         """Stop the reports; returns the kernels that local ranks ran since `start`, each once."""
 
 
@@ -259,10 +263,10 @@ class Engine(Protocol):
         """Seconds of the clock that times this engine (the host's; virtual in `sim`)."""
         return time.perf_counter()
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[RankDevice]:
         """One per local rank; ranks are those of the whole job, not of a split group."""
 
-    def library(self) -> Library:
+    def library(self) -> EngineLibrary:
         """The library that moves the data, and its version."""
 
     def memory_bytes(self) -> int | None:
@@ -276,22 +280,22 @@ class Engine(Protocol):
         """Why this engine cannot run the combination; None if it can."""
         return None
 
-    def moves_data(self, call: Call) -> bool:
+    def moves_data(self, call: CollectiveCall) -> bool:
         """Whether the call's data arrives, so that it can be verified; only `sim` may say no."""
         return True
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Allocate both buffers of every local rank; called once."""
 
-    def memories(self) -> Sequence[Memory]:
+    def memories(self) -> Sequence[BufferAccess]:
         """Buffer access, one per local rank."""
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: CollectiveCall) -> Launch:
         """A thunk that enqueues the call on all local ranks (a CPU engine completes it)."""
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
         """A thunk that enqueues all launches, as one aggregated group if the library has groups."""
-        return Steps(launches)
+        return LaunchSequence(launches)
 
     def synchronize(self, limit_s: float) -> None:
         """Wait for everything enqueued.

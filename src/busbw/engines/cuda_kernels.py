@@ -20,7 +20,7 @@ from busbw.core.cache_folder import cache_folder
 from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
 from busbw.core.redops import RedOp
-from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, driver
+from busbw.engines.cuda_runtime import CudaGpu, Events, Stream, call, driver
 
 # The bytes of one copy. It takes 2 ms over 16 lanes of generation 5, so that starting it costs
 # nothing.
@@ -38,7 +38,7 @@ class HostCopies:
     The pinned buffer is near the CPU on which this thread runs.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: CudaGpu) -> None:
         self._opened = ExitStack()
         with ExitStack() as undo:
             undo.callback(self.close)

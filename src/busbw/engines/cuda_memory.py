@@ -10,14 +10,14 @@ from typing import Any
 from busbw.core.dtypes import DType
 from busbw.core.redops import RedOp
 from busbw.engines import cuda_kernels
-from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong, buffer_slice
+from busbw.engines.base import SENTINEL_BYTE, CollectiveCall, Probe, Region, WrongData, buffer_slice
 from busbw.engines.cuda_kernels import KINDS, Found, RegionArgument
-from busbw.engines.cuda_runtime import Gpu, Stream
+from busbw.engines.cuda_runtime import CudaGpu, Stream
 from busbw.engines.host_memory import expected
 
 VECTOR_BYTES = 16  # what one thread of probe.cu takes at once
 
-Address = Callable[[Call, str], int]
+Address = Callable[[CollectiveCall, str], int]
 
 
 def placed(rank: int, send: int, recv: int) -> Address:
@@ -26,7 +26,7 @@ def placed(rank: int, send: int, recv: int) -> Address:
     `send` and `recv` are the addresses of the buffers. In-place calls follow nccl-tests' rule.
     """
 
-    def address(call: Call, buffer: str) -> int:
+    def address(call: CollectiveCall, buffer: str) -> int:
         name, where = buffer_slice(call, rank, buffer)
         return (send if name == "send" else recv) + int(where.start)
 
@@ -40,8 +40,8 @@ class CudaMemory:
     where the call's data of that buffer begins; it must be a multiple of the element's size.
     """
 
-    def __init__(self, device: int | Gpu, stream: int | Stream, address: Address) -> None:
-        self._gpu = device if isinstance(device, Gpu) else Gpu(device)
+    def __init__(self, device: int | CudaGpu, stream: int | Stream, address: Address) -> None:
+        self._gpu = device if isinstance(device, CudaGpu) else CudaGpu(device)
         self._stream = stream if isinstance(stream, Stream) else Stream(self._gpu, stream)
         self._address = address
         self._cubins = cuda_kernels.cubins(self._gpu.sm)
@@ -52,7 +52,9 @@ class CudaMemory:
         """Start compiling the kernels for this type and operator."""
         self._cubins.start(dtype, op)
 
-    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+    def write(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> None:
         start, size = self._address(call, buffer), probe.dtype.itemsize
         for region in regions:
             if region.length <= 0:
@@ -64,12 +66,14 @@ class CudaMemory:
             else:
                 self._launch(start, region, probe, write=True, result=0)
 
-    def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
+    def check(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> WrongData:
         """Count elements that differ from their region's values, and read back the first one."""
         start, size = self._address(call, buffer), probe.dtype.itemsize
         regions = [region for region in regions if region.length > 0]
         if not regions:
-            return Wrong(0)
+            return WrongData(0)
         result_size = ctypes.sizeof(Found)
         self._reserve(len(regions))
         self._stream.set_bytes(self._results, 0, result_size * len(regions))
@@ -80,13 +84,13 @@ class CudaMemory:
         results = (Found * len(regions)).from_buffer_copy(data)
         wrong = sum(int(result.wrong) for result in results)
         if not wrong:
-            return Wrong(0)
+            return WrongData(0)
         number = next(number for number, result in enumerate(results) if result.wrong)
         region, first = regions[number], results[number].first
         offset = region.offset + first
         value = expected(region.kind, probe, region.rank, region.first + first, 1).tobytes()
         got = self._stream.read(start + offset * size, size)
-        return Wrong(wrong, offset, value, got)
+        return WrongData(wrong, offset, value, got)
 
     def close(self) -> None:
         if self._slots:

@@ -79,7 +79,7 @@ def device_count() -> int:
     return int(call("cuDeviceGetCount"))
 
 
-class Gpu:
+class CudaGpu:
     """One GPU and its primary context, which NCCL and PyTorch share.
 
     `index` counts within CUDA_VISIBLE_DEVICES.
@@ -137,7 +137,7 @@ class Gpu:
 class Stream:
     """A stream of a GPU: a new one, or the existing one of `handle` (0: the NULL stream)."""
 
-    def __init__(self, gpu: Gpu, handle: int | None = None) -> None:
+    def __init__(self, gpu: CudaGpu, handle: int | None = None) -> None:
         self.gpu = gpu
         self._owned = handle is None
         gpu.activate()
@@ -245,10 +245,10 @@ class Stream:
         self.gpu.activate()
         return call("cuStreamEndCapture", self.raw)
 
-    def instantiate(self, recorded: Any) -> "Graph":
+    def instantiate(self, recorded: Any) -> "CudaGraph":
         self.gpu.activate()
         try:
-            return Graph(self, call("cuGraphInstantiate", recorded, 0))
+            return CudaGraph(self, call("cuGraphInstantiate", recorded, 0))
         finally:
             driver().cuGraphDestroy(recorded)
 
@@ -292,7 +292,7 @@ class Copying:
         refuse("cuMemcpyDtoDAsync", self._copy()[0])
 
 
-class Graph:
+class CudaGraph:
     """A recorded sequence of work of one stream."""
 
     def __init__(self, stream: Stream, executable: Any) -> None:
@@ -354,7 +354,7 @@ class Gate:
     It is made in the context of the first GPU, and all GPUs of the process can read it.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: CudaGpu) -> None:
         self._gpu = gpu
         gpu.activate()
         self._address = int(call("cuMemHostAlloc", 4, PORTABLE | DEVICE_MAP))

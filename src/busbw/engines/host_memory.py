@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong
+from busbw.engines.base import SENTINEL_BYTE, CollectiveCall, Probe, Region, WrongData
 from busbw.engines.host_probe import Bits, Chunk, bits_type
 
 CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
@@ -17,7 +17,7 @@ CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-lev
 SMALL_ELEMENTS = 1 << 12
 CACHE_BYTES = 256 << 20  # a sweep asks for the same elements again at every size
 
-View = Callable[[Call, str], "np.ndarray[tuple[int], np.dtype[np.uint8]]"]
+View = Callable[[CollectiveCall, str], "np.ndarray[tuple[int], np.dtype[np.uint8]]"]
 
 
 class HostMemory:
@@ -26,16 +26,20 @@ class HostMemory:
     def __init__(self, view: View) -> None:
         self._view = view
 
-    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+    def write(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> None:
         bits = self._bits(call, buffer)
         for region in regions:
             for start, length, values in _chunks(region, probe):
                 bits[start : start + length] = values
 
-    def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
+    def check(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> WrongData:
         """Count elements that differ from their region's values, and keep the first."""
         bits = self._bits(call, buffer)
-        count, first = 0, Wrong(0)
+        count, first = 0, WrongData(0)
         for region in regions:
             tolerance = probe.tolerance if region.kind == "reduced" else 0
             for start, length, values in _chunks(region, probe):
@@ -45,11 +49,11 @@ class HostMemory:
                     index = int(np.argmax(wrong))
                     if not count:
                         expected_bits, got_bits = values[index].tobytes(), got[index].tobytes()
-                        first = Wrong(0, start + index, expected_bits, got_bits)
+                        first = WrongData(0, start + index, expected_bits, got_bits)
                     count += int(np.count_nonzero(wrong))
-        return Wrong(count, first.offset, first.expected, first.got)
+        return WrongData(count, first.offset, first.expected, first.got)
 
-    def _bits(self, call: Call, buffer: str) -> Bits:
+    def _bits(self, call: CollectiveCall, buffer: str) -> Bits:
         return self._view(call, buffer).view(bits_type(call.dtype))
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from mpi4py import MPI
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.result import Device, Library
+from busbw.core.result import EngineLibrary, RankDevice
 from busbw.engines import mpi_calls
-from busbw.engines.base import Call, Engine, Launch, buffer_slice
+from busbw.engines.base import CollectiveCall, Engine, Launch, buffer_slice
 from busbw.engines.host_memory import HostMemory
 from busbw.host.cpu import usable_bytes
 
@@ -43,10 +43,10 @@ class MpiEngine(Engine):
         # Repeated in-place reductions overflow to infinity, which is harmless.
         np.seterr(all="ignore")
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[RankDevice]:
         """The process itself, with the processor's name."""
         return [
-            Device(
+            RankDevice(
                 rank=self._world_rank,
                 pid=os.getpid(),
                 host=platform.node(),
@@ -59,11 +59,13 @@ class MpiEngine(Engine):
             )
         ]
 
-    def library(self) -> Library:
+    def library(self) -> EngineLibrary:
         name, version = MPI.get_vendor()
         import mpi4py
 
-        return Library("mpi", 0, {name: ".".join(map(str, version)), "mpi4py": mpi4py.__version__})
+        return EngineLibrary(
+            "mpi", 0, {name: ".".join(map(str, version)), "mpi4py": mpi4py.__version__}
+        )
 
     def memory_bytes(self) -> int | None:
         """This host's memory divided by the ranks that share it."""
@@ -81,14 +83,14 @@ class MpiEngine(Engine):
     def memories(self) -> Sequence[HostMemory]:
         return (HostMemory(self.view),)
 
-    def view(self, call: Call, buffer: str) -> Any:
+    def view(self, call: CollectiveCall, buffer: str) -> Any:
         # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the
         # rank's own part.
         at_start = buffer == "recv" and call.collective.name == "reduce_scatter"
         name, used_bytes = buffer_slice(call, 0 if at_start else self._rank, buffer)
         return self._buffers[name][used_bytes]
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: CollectiveCall) -> Launch:
         count = max(call.send, call.recv)
         if count > LARGEST_COUNT:
             raise NoMeasurement(

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from busbw.core.dtypes import DType
 from busbw.core.redops import RedOp
-from busbw.engines.base import Call, Launch, Steps
+from busbw.engines.base import CollectiveCall, Launch, LaunchSequence
 from busbw.engines.host_probe import scalar_type
 
 _NATIVE = {
@@ -101,7 +101,9 @@ class Messages:
     `send` and `recv` are views of the bytes.
     """
 
-    def __init__(self, comm: MPI.Intracomm, types: Types, call: Call, send: Any, recv: Any) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm, types: Types, call: CollectiveCall, send: Any, recv: Any
+    ) -> None:
         self.comm, self.call = comm, call
         self.rank, self.ranks = comm.rank, comm.size
         self.count, self.root = call.layout.count, call.root
@@ -251,7 +253,7 @@ def _hypercube(m: Messages) -> Launch:
         held = m.message(m.part(m.recv_bytes, m.rank >> step << step, parts))
         missing = m.message(m.part(m.recv_bytes, partner >> step << step, parts))
         steps.append(partial(m.comm.Sendrecv, held, partner, step, missing, partner, step))
-    return Steps(steps)
+    return LaunchSequence(steps)
 
 
 CALLS: dict[str, Callable[[Messages], Launch]] = {

@@ -16,15 +16,15 @@ from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.core.redops import RedOp
-from busbw.core.result import Device, Library
+from busbw.core.result import EngineLibrary, RankDevice
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
-from busbw.engines.base import Call, Engine, Launch, Steps
+from busbw.engines.base import CollectiveCall, Engine, Launch, LaunchSequence
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
-from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call
-from busbw.engines.nccl_calls import CALLS, Groups, Message, OneGroup, Rank, Replay
-from busbw.engines.nccl_comms import Buffers
+from busbw.engines.cuda_runtime import CudaGpu, Events, Gate, Stream, call
+from busbw.engines.nccl_calls import CALLS, GraphReplay, Groups, Message, OneGroup, Rank
+from busbw.engines.nccl_comms import CommBuffers
 from busbw.engines.nccl_devices import checked, package_version, requested
 from busbw.engines.nccl_loop import NcclLoop, Queues
 from busbw.engines.nccl_profiler import NcclProfiler
@@ -63,7 +63,7 @@ class NcclEngine(Engine):
         self._nccl = nccl_comms.library()
         self._spec, self._group = spec, group
         self._process = control.process if process is None else process
-        self._gpus = [Gpu(index) for index in checked(requested(local_devices))]
+        self._gpus = [CudaGpu(index) for index in checked(requested(local_devices))]
         self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()
         self._version = int(self._nccl.get_version())
@@ -74,13 +74,13 @@ class NcclEngine(Engine):
         self._free.append(self._gpus[0].free_bytes())
         self._streams = [Stream(gpu, 0 if spec.stream_null else None) for gpu in self._gpus]
         self._events = [Events(stream) for stream in self._streams]
-        self._buffers = Buffers(
+        self._buffers = CommBuffers(
             self._nccl, self._version, self._gpus, self._comms, spec.local_register
         )
         self._gate = Gate(self._gpus[0])
         self._fences = [(gpu, gpu.allocate(FENCE_BYTES)) for gpu in self._gpus]
         self._memories: list[CudaMemory] = []
-        self._replays: WeakSet[Replay] = WeakSet()
+        self._replays: WeakSet[GraphReplay] = WeakSet()
 
     def _compile_first(self) -> None:
         """Start compiling the first check's kernel while NCCL starts."""
@@ -90,10 +90,10 @@ class NcclEngine(Engine):
 
     # -- what it is --------------------------------------------------------------------------------
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[RankDevice]:
         count = len(self._gpus)
         return [
-            Device(
+            RankDevice(
                 rank=self._process * count + number,
                 pid=os.getpid(),
                 host=platform.node(),
@@ -107,14 +107,14 @@ class NcclEngine(Engine):
             for number, gpu in enumerate(self._gpus)
         ]
 
-    def library(self) -> Library:
+    def library(self) -> EngineLibrary:
         """The versions of NCCL and of the packages that call it, and the buffers' allocator."""
         packages = {name: package_version(name) for name in ("nccl4py", "cuda-bindings")}
         versions = {name: number for name, number in packages.items() if number}
         driver = int(call("cuDriverGetVersion"))
         versions["cuda driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
         versions["buffers"] = self._buffers.source
-        return Library("nccl", self._version, versions)
+        return EngineLibrary("nccl", self._version, versions)
 
     def memory_bytes(self) -> int | None:
         return min(usable_by_gpu(gpu.memory_bytes, unified=gpu.unified) for gpu in self._gpus)
@@ -167,7 +167,7 @@ class NcclEngine(Engine):
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: CollectiveCall) -> Launch:
         """A thunk with every address computed.
 
         It is one NCCL call, a group of them, ordered steps, or nothing if no data moves.
@@ -177,9 +177,9 @@ class NcclEngine(Engine):
         by_rank = [launches_of(self._message(call, number)) for number in local_ranks]
         # A single call is a group of its own in NCCL; send and receive need theirs.
         launches = [step[0] if len(step) == 1 else OneGroup(step) for step in _steps(by_rank)]
-        return launches[0] if len(launches) == 1 else Steps(launches)
+        return launches[0] if len(launches) == 1 else LaunchSequence(launches)
 
-    def _message(self, call: Call, number: int) -> Message:
+    def _message(self, call: CollectiveCall, number: int) -> Message:
         rank = Rank(
             self._nccl,
             self._version,
@@ -198,8 +198,8 @@ class NcclEngine(Engine):
         """
         if len(launches) == 1:
             return launches[0]
-        if any(isinstance(launch, Steps) for launch in launches):
-            return Steps(launches)
+        if any(isinstance(launch, LaunchSequence) for launch in launches):
+            return LaunchSequence(launches)
         return OneGroup(launches)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
@@ -227,7 +227,7 @@ class NcclEngine(Engine):
             stream.instantiate(recording)
             for stream, recording in zip(self._streams, recordings, strict=True)
         ]
-        replay = Replay(graphs)
+        replay = GraphReplay(graphs)
         self._replays.add(replay)
         return replay
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from busbw.core.dtypes import DType, encode
 from busbw.core.errors import NoMeasurement
-from busbw.engines.base import Call, Launch
-from busbw.engines.cuda_runtime import Graph, Stream
+from busbw.engines.base import CollectiveCall, Launch
+from busbw.engines.cuda_runtime import CudaGraph, Stream
 from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE, library
 
 HOST_IMMEDIATE = 1  # ncclScalarHostImmediate: the scalar is read before the call returns
@@ -60,10 +60,10 @@ class Premultiplied:
         self._destroy(operator, self.comm)
 
 
-class Replay:
+class GraphReplay:
     """One graph per local GPU, freed with the last reference to it."""
 
-    def __init__(self, graphs: Sequence[Graph]) -> None:
+    def __init__(self, graphs: Sequence[CudaGraph]) -> None:
         self._graphs = tuple(graphs)
 
     def __call__(self) -> None:
@@ -100,7 +100,7 @@ class Message:
     """One call of one rank with its addresses."""
 
     caller: Rank
-    call: Call
+    call: CollectiveCall
     send: int
     recv: int
 

@@ -16,7 +16,7 @@ from typing import Any
 from busbw.core.errors import NoMeasurement
 from busbw.core.host_ranges import listed
 from busbw.core.sweep import SweepSpec
-from busbw.engines.cuda_runtime import INSTALL, Gpu
+from busbw.engines.cuda_runtime import INSTALL, CudaGpu
 from busbw.launch.control import Control
 
 SUCCESS, IN_PROGRESS = 0, 7  # ncclResult_t
@@ -86,7 +86,7 @@ def _and(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
 
 
-def exchange_members(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
+def exchange_members(control: Control, gpus: Sequence[CudaGpu], version: int) -> Members:
     """Exchange the GPUs of all processes; NoMeasurement if their versions of NCCL differ."""
     by_process = control.allgather((platform.node(), version, [gpu.bus for gpu in gpus]))
     hosts_by_version: dict[int, list[str]] = defaultdict(list)
@@ -122,7 +122,7 @@ def configuration(spec: SweepSpec, version: int) -> Any:
 
 
 def open_all(
-    control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Members, version: int
+    control: Control, spec: SweepSpec, gpus: Sequence[CudaGpu], members: Members, version: int
 ) -> list[Any]:
     """A communicator for each local GPU, all initialized in one group.
 
@@ -179,14 +179,14 @@ def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasur
     return NoMeasurement(message, "run again with NCCL_DEBUG=WARN to see NCCL's warnings")
 
 
-class Buffers:
+class CommBuffers:
     """Pairs of (send, recv) addresses, one per GPU.
 
     `how` is SweepSpec.local_register, with nccl-tests' fallback on an old NCCL.
     """
 
     def __init__(
-        self, nccl: Any, version: int, gpus: Sequence[Gpu], comms: Sequence[Any], how: int
+        self, nccl: Any, version: int, gpus: Sequence[CudaGpu], comms: Sequence[Any], how: int
     ) -> None:
         self._nccl, self._version, self._gpus, self._comms = nccl, version, gpus, comms
         self._how = LOCAL if how == SYMMETRIC and version < SYMMETRIC_SINCE else how
@@ -214,7 +214,7 @@ class Buffers:
         for side in (0, 1):
             self._register([pair[side] for pair in self.pairs], size)
 
-    def _new(self, gpu: Gpu, size: int) -> int:
+    def _new(self, gpu: CudaGpu, size: int) -> int:
         if self._version < MEM_ALLOC_SINCE:
             return gpu.allocate(size)
         gpu.activate()

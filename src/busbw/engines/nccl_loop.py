@@ -11,11 +11,11 @@ from typing import Any
 from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.core.native import ErrorText, Room
 from busbw.engines import nccl_steps
-from busbw.engines.cuda_runtime import Events, Gpu, Stream, driver, refuse
+from busbw.engines.cuda_runtime import CudaGpu, Events, Stream, driver, refuse
 from busbw.engines.native_library import library, of_another_build
 from busbw.engines.nccl_comms import version_text
 from busbw.engines.nccl_steps import LAYOUT, OF_NCCL, Encoder, pack
-from busbw.engines.program import Mark, Part, Ran, Sign
+from busbw.engines.program import Mark, Part, ProgramMarker, ProgramTimes
 
 # How long a run stays away from Python, which handles signals.
 RUN_S = 1.0
@@ -23,7 +23,7 @@ RUN_S = 1.0
 WAIT_S = 0.02
 
 
-class _Limits(ctypes.Structure):
+class _LoopLimits(ctypes.Structure):
     _fields_ = (
         ("iterations", ctypes.c_uint64),
         ("run_s", ctypes.c_double),
@@ -31,7 +31,7 @@ class _Limits(ctypes.Structure):
     )
 
 
-class _Outcome(ctypes.Structure):
+class _LoopOutcome(ctypes.Structure):
     _fields_ = (
         ("code", ctypes.c_int),
         ("kind", ctypes.c_uint32),
@@ -49,7 +49,7 @@ FUNCTIONS = {
     "busbw_loop_open": (_POINTER, (ctypes.c_char_p, ctypes.c_size_t, Room)),
     "busbw_loop_run": (
         ctypes.c_int,
-        (_POINTER, _Limits, _POINTER, _POINTER, ctypes.c_size_t, _POINTER, Room),
+        (_POINTER, _LoopLimits, _POINTER, _POINTER, ctypes.c_size_t, _POINTER, Room),
     ),
     "busbw_loop_close": (None, (_POINTER,)),
 }
@@ -59,7 +59,7 @@ FUNCTIONS = {
 class Queues:
     """The local GPUs, each with its stream and its events."""
 
-    gpus: Sequence[Gpu]
+    gpus: Sequence[CudaGpu]
     streams: Sequence[Stream]
     events: Sequence[Events]
 
@@ -91,18 +91,18 @@ class NcclLoop:
         steps = b"".join(map(self._steps, parts))
         if wait:
             steps += b"".join(self._waits())
-        clocks = sum(part is Sign.CLOCK for part in parts)
+        clocks = sum(part is ProgramMarker.CLOCK for part in parts)
         wait_for_streams = self._wait if wait else None
         return NcclProgram(self._library, self._nccl, steps, clocks, parts, wait_for_streams)
 
     def _steps(self, part: Part) -> bytes:
-        if part is Sign.END:
+        if part is ProgramMarker.END:
             return pack(nccl_steps.END)
-        if part is Sign.CLOCK:
+        if part is ProgramMarker.CLOCK:
             return pack(nccl_steps.CLOCK)
         if isinstance(part, Mark):
             return b"".join(self._records(part.index))
-        assert not isinstance(part, Sign)
+        assert not isinstance(part, ProgramMarker)
         return self._encoder.steps(part)
 
     def _records(self, index: int) -> list[bytes]:
@@ -149,7 +149,7 @@ class NcclProgram:
         if program is None:
             raise BusbwError(f"busbw-native: {self._text.message()}", "report it with the command")
         weakref.finalize(self, loaded.busbw_loop_close, program)
-        self._limits, self._outcome = _Limits(0, RUN_S, WAIT_S), _Outcome()
+        self._limits, self._outcome = _LoopLimits(0, RUN_S, WAIT_S), _LoopOutcome()
         # The arguments are made here: a run follows a barrier, and ranks that take unequally long
         # to start would wait for each other.
         self._call = partial(
@@ -167,7 +167,7 @@ class NcclProgram:
         """See program.Program."""
         return max(self._requested - self._done.value, 0)
 
-    def run(self, iterations: int) -> Ran:
+    def run(self, iterations: int) -> ProgramTimes:
         done, outcome = self._done, self._outcome
         done.value, self._requested = 0, iterations
         self._run(iterations)
@@ -178,7 +178,7 @@ class NcclProgram:
         if self._wait is not None and not outcome.idle:
             self._wait()
             end_s = time.perf_counter()
-        return Ran(start_s, outcome.enqueued_s, end_s, list(self._times))
+        return ProgramTimes(start_s, outcome.enqueued_s, end_s, list(self._times))
 
     def _run(self, iterations: int) -> None:
         self._limits.iterations = iterations

@@ -5,7 +5,7 @@ this process.
 import ctypes
 
 from busbw.core.pattern import nccl_algorithm, nccl_protocol
-from busbw.core.ran import COPY_ENGINE, SENDS, SYMMETRIC, Kernel
+from busbw.core.ran import COPY_ENGINE, SENDS, SYMMETRIC, NcclKernel
 from busbw.engines.native_library import library
 from busbw.host import net_plugin
 
@@ -39,12 +39,12 @@ class NcclProfiler:
     def start(self) -> bool:
         return bool(self._library.busbw_ran_start())
 
-    def stop(self) -> list[Kernel]:
+    def stop(self) -> list[NcclKernel]:
         self.lost += self._library.busbw_ran_stop(self._text, TEXT_BYTES)
         return kernels(self._text.value.decode("utf-8", "replace"))
 
 
-def kernels(text: str) -> list[Kernel]:
+def kernels(text: str) -> list[NcclKernel]:
     """The kernels in the lines of the plugin (native/crates/plugin/src/what_ran.rs), without
     those of an algorithm that NCCL does not name.
 
@@ -61,5 +61,5 @@ def kernels(text: str) -> list[Kernel]:
         if kind in SPECIAL:
             protocol = ""
         if algorithm:
-            found.append(Kernel(algorithm, protocol, int(channels), variant))
+            found.append(NcclKernel(algorithm, protocol, int(channels), variant))
     return list(dict.fromkeys(found))

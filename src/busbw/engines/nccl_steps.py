@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from busbw.core.errors import NoMeasurement
-from busbw.engines.base import Steps
+from busbw.engines.base import LaunchSequence
 from busbw.engines.cuda_runtime import Copying
 from busbw.engines.nccl_calls import HOST_IMMEDIATE, OneGroup, Premultiplied
 
@@ -147,7 +147,7 @@ class Encoder:
     def _encode(self, launch: Callable[[], object]) -> bytes:
         if isinstance(launch, partial):
             return self._call(launch)
-        if isinstance(launch, Steps):
+        if isinstance(launch, LaunchSequence):
             return b"".join(map(self.steps, launch.launches))
         if isinstance(launch, OneGroup):
             inner = b"".join(map(self.steps, launch.launches))

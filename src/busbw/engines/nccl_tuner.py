@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Iterator
 
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
-from busbw.core.tuning import TUNED, Choice
+from busbw.core.tuning import TUNED, TuningChoice
 from busbw.engines.native_library import library
 from busbw.host import net_plugin
 
@@ -31,14 +31,14 @@ class NcclTuner:
         # Communicators that are created from now on have a tuner.
         self._library.busbw_tuner_steer(NOTHING, 0, NOTHING, NOTHING, 0)
 
-    def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
+    def steer(self, collective: str, size_bytes: int, choice: TuningChoice | None) -> None:
         algorithm, protocol = choice.numbers if choice else (NOTHING, NOTHING)
         channels = choice.channels if choice else 0
         self._library.busbw_tuner_steer(
             TUNED.index(collective), size_bytes, algorithm, protocol, channels
         )
 
-    def costs(self) -> dict[Choice, float]:
+    def costs(self) -> dict[TuningChoice, float]:
         table = (ctypes.c_float * ENTRIES)()
         count = self._library.busbw_tuner_costs(table, ENTRIES)
         costs = zip(_all_choices(), table[:count], strict=False)
@@ -48,8 +48,8 @@ class NcclTuner:
         return int(self._library.busbw_tuner_nodes())
 
 
-def _all_choices() -> Iterator[Choice]:
+def _all_choices() -> Iterator[TuningChoice]:
     """All choices in the order of the plugin's table."""
     for algorithm in ALGORITHMS:
         for protocol in PROTOCOLS:
-            yield Choice(algorithm, protocol)
+            yield TuningChoice(algorithm, protocol)

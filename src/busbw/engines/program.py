@@ -17,18 +17,18 @@ class Mark:
     index: int
 
 
-class Sign(Enum):
+class ProgramMarker(Enum):
     """Parts of a program: the end of an iteration, and a place where the time is noted."""
 
     END = "end"
     CLOCK = "clock"
 
 
-Part = Callable[[], object] | Mark | Sign
+Part = Callable[[], object] | Mark | ProgramMarker
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramTimes:
     """What a program did, in seconds of Engine.clock.
 
     `start_s` is before its first part, `enqueued_s` after its last iteration, and `end_s` when all
@@ -47,7 +47,7 @@ class Program(Protocol):
     def iterations_left(self) -> int:
         """The number of iterations that the run has left; another thread may ask."""
 
-    def run(self, iterations: int) -> Ran:
+    def run(self, iterations: int) -> ProgramTimes:
         """Run the iterations in turn, from the first again after the last.
 
         Errors are those of the launches.
@@ -58,7 +58,7 @@ class Loop(Protocol):
     """Makes programs."""
 
     def program(self, parts: Sequence[Part], *, wait: bool) -> Program:
-        """A program of these parts, the last of which is Sign.END.
+        """A program of these parts, the last of which is ProgramMarker.END.
 
         With `wait` a run ends when all streams are idle.
         """

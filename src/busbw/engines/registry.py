@@ -37,7 +37,7 @@ FIND_GPU = f"nvidia-smi   {OR_CPUS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class EngineArguments:
     """The arguments for opening an engine."""
 
     control: "Control"  # joins the communicator's processes
@@ -57,7 +57,7 @@ class EngineRow:
     help: str
     install: str  # what would make it run
     availability: Callable[[], str | None]  # the reason why it cannot run here, or None
-    open: Callable[[Opening], "Engine"]
+    open: Callable[[EngineArguments], "Engine"]
     in_process: bool = False  # all ranks live in one process: no launcher
     nccl: bool = False  # whether its data can move through NCCL
     # fields of a SweepSpec that it does not use; without options that it refuses when called
@@ -85,7 +85,7 @@ def _nccl_available() -> str | None:
     return None if gpu_count() else NOT_VISIBLE
 
 
-def _open_nccl(opening: Opening) -> "Engine":
+def _open_nccl(opening: EngineArguments) -> "Engine":
     from busbw.engines.nccl import NcclEngine
 
     # Slurm and others can show each process only its own GPUs, which then count from 0.
@@ -94,7 +94,7 @@ def _open_nccl(opening: Opening) -> "Engine":
     return NcclEngine(opening.control, opening.spec, devices, opening.group, opening.process)
 
 
-def _open_torch(opening: Opening) -> "Engine":
+def _open_torch(opening: EngineArguments) -> "Engine":
     try:
         from busbw.engines.torch import TorchEngine
     except ImportError as error:
@@ -110,7 +110,7 @@ def _open_torch(opening: Opening) -> "Engine":
     return TorchEngine(opening.control, opening.spec, opening.local, opening.group, opening.process)
 
 
-def _open_mpi(opening: Opening) -> "Engine":
+def _open_mpi(opening: EngineArguments) -> "Engine":
     from busbw.engines.mpi import MpiEngine
 
     comm = getattr(opening.control, "comm", None)
@@ -123,7 +123,7 @@ def _open_mpi(opening: Opening) -> "Engine":
     return MpiEngine(comm, opening.process, opening.group)
 
 
-def _open_sim(opening: Opening) -> "Engine":
+def _open_sim(opening: EngineArguments) -> "Engine":
     from busbw.engines.sim import SimEngine
     from busbw.engines.sim_parameters import check_ranks
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from busbw.core.env import TUNER
 from busbw.core.networks import CHANNEL_VARIABLES
-from busbw.core.result import Device, Library
-from busbw.engines.base import Call, Engine, Launch, Probe, Region, buffer_slice
+from busbw.core.result import EngineLibrary, RankDevice
+from busbw.engines.base import CollectiveCall, Engine, Launch, Probe, Region, buffer_slice
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS, value_text
@@ -46,7 +46,9 @@ class _Memory(HostMemory):
         super().__init__(lambda call, buffer: engine.view(call, buffer, rank))
         self._engine = engine
 
-    def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
+    def write(
+        self, call: CollectiveCall, buffer: str, regions: Sequence[Region], probe: Probe
+    ) -> None:
         super().write(call, buffer, regions, probe)
         self._engine.fresh.add((call.in_place, call.shift_bytes))
 
@@ -83,18 +85,20 @@ class SimEngine(Engine):
     def clock(self) -> float:
         return self._now
 
-    def devices(self) -> list[Device]:
-        return [Device(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks]
+    def devices(self) -> list[RankDevice]:
+        return [
+            RankDevice(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks
+        ]
 
-    def library(self) -> Library:
+    def library(self) -> EngineLibrary:
         """The parameters, instead of versions."""
-        return Library("sim", 0, {name: value_text(value) for name, value in self._p.items()})
+        return EngineLibrary("sim", 0, {name: value_text(value) for name, value in self._p.items()})
 
     def memory_bytes(self) -> int | None:
         """None: sizes whose data is not moved need no memory."""
         return None
 
-    def moves_data(self, call: Call) -> bool:
+    def moves_data(self, call: CollectiveCall) -> bool:
         """Whether the call is not larger than `data_bytes`, and fits in memory."""
         return _bytes(call) <= min(self._p["data_bytes"], _memory_bytes() // PARTS // self.size)
 
@@ -105,7 +109,7 @@ class SimEngine(Engine):
     def memories(self) -> Sequence[HostMemory]:
         return [_Memory(self, rank) for rank in self.ranks]
 
-    def view(self, call: Call, buffer: str, rank: int) -> Any:
+    def view(self, call: CollectiveCall, buffer: str, rank: int) -> Any:
         name, used_bytes = buffer_slice(call, rank, buffer)
         memory = self._buffers[name][rank]
         missing = used_bytes.stop - len(memory)
@@ -114,7 +118,7 @@ class SimEngine(Engine):
             self._buffers[name][rank] = memory
         return memory[used_bytes]
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: CollectiveCall) -> Launch:
         """A thunk that advances the clock, and moves data if new input was written."""
         seconds, name = self._seconds(call), call.collective.name
         size = _bytes(call)
@@ -147,7 +151,7 @@ class SimEngine(Engine):
     def close(self, *, abort: bool = False) -> None:
         self._buffers.clear()
 
-    def _seconds(self, call: Call) -> float:
+    def _seconds(self, call: CollectiveCall) -> float:
         moved = _bytes(call)
         gbps = self._p["gbps"]
         if _moves(call, int(self._p["slow_rank"])):
@@ -160,7 +164,7 @@ class SimEngine(Engine):
         factor = max(0.2, self._random.gauss(1.0, self._p["noise"]))
         return factor * 10 if self._random.random() < self._p["outlier"] else factor
 
-    def _move(self, call: Call) -> None:
+    def _move(self, call: CollectiveCall) -> None:
         """Run the reference moves on the ranks' data.
 
         What was sent is read before anything is written.
@@ -177,7 +181,7 @@ class SimEngine(Engine):
                     target[move.dst : move.dst + move.length] = result
         self._corrupt(call)
 
-    def _corrupt(self, call: Call) -> None:
+    def _corrupt(self, call: CollectiveCall) -> None:
         rank, offset = int(self._p["corrupt_rank"]), int(self._p["corrupt_offset"])
         if 0 <= rank < self.size:
             data = self.view(call, "recv", rank)
@@ -186,7 +190,7 @@ class SimEngine(Engine):
                 data[start] ^= 1
 
 
-def _bytes(call: Call) -> int:
+def _bytes(call: CollectiveCall) -> int:
     """The size of the call: the bytes of its larger buffer."""
     return max(call.send, call.recv) * call.dtype.itemsize
 
@@ -195,7 +199,7 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _moves(call: Call, rank: int) -> bool:
+def _moves(call: CollectiveCall, rank: int) -> bool:
     """Whether the rank exists and moves any data: no rank waits for one that moves nothing."""
     matrix = call.layout.matrix
     if not 0 <= rank < call.layout.ranks:
@@ -203,7 +207,9 @@ def _moves(call: Call, rank: int) -> bool:
     return not matrix or any(matrix[rank]) or any(row[rank] for row in matrix)
 
 
-def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], length: int) -> Any:
+def _combine(
+    call: CollectiveCall, sent: list[Any], sources: Sequence[tuple[int, int]], length: int
+) -> Any:
     parts = [sent[rank][offset : offset + length] for rank, offset in sources]
     total = parts[0]
     for part in parts[1:]:

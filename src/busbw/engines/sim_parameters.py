@@ -16,7 +16,7 @@ def value_text(value: float) -> str:
     return f"{value:.0f}" if float(value).is_integer() else f"{value:g}"
 
 
-class Parameter(NamedTuple):
+class SimParameter(NamedTuple):
     """A parameter's default, range and meaning."""
 
     default: float
@@ -32,43 +32,43 @@ class Parameter(NamedTuple):
         return f"from {value_text(self.least)} to {value_text(self.largest)}"
 
 
-PARAMETERS: dict[str, Parameter] = {
-    "alpha_us": Parameter(8.0, 0, 1e9, "microseconds that every operation takes, however small"),
-    "gbps": Parameter(370.0, 1e-6, 1e9, "busbw of very large operations, in GB/s"),
-    "noise": Parameter(0.01, 0, 10, "relative standard deviation of each operation's time"),
-    "seed": Parameter(1.0, 0, MAX_EXACT, "seed of the noise"),
-    "outlier": Parameter(0.0, 0, 1, "probability that an operation takes ten times as long"),
-    "dip_bytes": Parameter(0.0, 0, MAX_EXACT, "a size that runs at half speed"),
-    "ll": Parameter(
+PARAMETERS: dict[str, SimParameter] = {
+    "alpha_us": SimParameter(8.0, 0, 1e9, "microseconds that every operation takes, however small"),
+    "gbps": SimParameter(370.0, 1e-6, 1e9, "busbw of very large operations, in GB/s"),
+    "noise": SimParameter(0.01, 0, 10, "relative standard deviation of each operation's time"),
+    "seed": SimParameter(1.0, 0, MAX_EXACT, "seed of the noise"),
+    "outlier": SimParameter(0.0, 0, 1, "probability that an operation takes ten times as long"),
+    "dip_bytes": SimParameter(0.0, 0, MAX_EXACT, "a size that runs at half speed"),
+    "ll": SimParameter(
         1.0,
         0.01,
         100,
         "how many times longer operations with protocol LL take than NCCL's model says",
     ),
-    "channel_us": Parameter(
+    "channel_us": SimParameter(
         0.0,
         0,
         1e6,
         "microseconds that every channel of an operation costs, which NCCL's model does not know",
     ),
-    "channels": Parameter(
+    "channels": SimParameter(
         16.0, 1, 32, "channels that NCCL makes unless a variable asks for more; 16 fill the links"
     ),
-    "dies_algo": Parameter(
+    "dies_algo": SimParameter(
         -1.0, -1, MAX_EXACT, "NCCL's number of an algorithm of which a rank dies: 0 Tree, 1 Ring"
     ),
-    "late_rank": Parameter(-1.0, -1, MAX_EXACT, "a rank that begins every operation late"),
-    "late_us": Parameter(200.0, 0, 1e9, "by how many microseconds"),
-    "slow_rank": Parameter(-1.0, -1, MAX_EXACT, "a rank whose links are slow"),
-    "slow_gbps": Parameter(10.0, 1e-6, 1e9, "how fast those are, in GB/s"),
-    "corrupt_rank": Parameter(
+    "late_rank": SimParameter(-1.0, -1, MAX_EXACT, "a rank that begins every operation late"),
+    "late_us": SimParameter(200.0, 0, 1e9, "by how many microseconds"),
+    "slow_rank": SimParameter(-1.0, -1, MAX_EXACT, "a rank whose links are slow"),
+    "slow_gbps": SimParameter(10.0, 1e-6, 1e9, "how fast those are, in GB/s"),
+    "corrupt_rank": SimParameter(
         -1.0,
         -1,
         MAX_EXACT,
         "a rank whose receive buffer gets one wrong element per operation that moves data",
     ),
-    "corrupt_offset": Parameter(0.0, 0, MAX_EXACT, "the offset of that element"),
-    "data_bytes": Parameter(
+    "corrupt_offset": SimParameter(0.0, 0, MAX_EXACT, "the offset of that element"),
+    "data_bytes": SimParameter(
         float(1 << 20),
         0,
         MAX_EXACT,

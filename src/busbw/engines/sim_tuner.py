@@ -15,10 +15,10 @@ from busbw.core.env import TUNER
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.given_file import read_text
 from busbw.core.networks import CHANNEL_VARIABLES
-from busbw.core.tuning import TUNED, Choice
+from busbw.core.tuning import TUNED, TuningChoice
 from busbw.model.nccl.choice import Model, allowed, choices, parts
 from busbw.model.nccl.constants import LL, fitted_release
-from busbw.model.nccl.graphs import CHANNELS, Graph
+from busbw.model.nccl.graphs import CHANNELS, ChannelGraph
 
 US = 1e-6
 SM = 90
@@ -37,23 +37,23 @@ class SimTuner:
         self, ranks: int, p: Mapping[str, float], environment: Mapping[str, str] = os.environ
     ) -> None:
         self._ranks, self._p, self._environment = ranks, p, dict(environment)
-        self._steered: tuple[str, int, Choice | None] = ("", 0, None)
+        self._steered: tuple[str, int, TuningChoice | None] = ("", 0, None)
         self._asked = False
-        self._factors: dict[tuple[str, int, Choice | None], float] = {}
+        self._factors: dict[tuple[str, int, TuningChoice | None], float] = {}
         name = self._environment.get(TUNER.table, "")
-        self._table = _read(name) if name else tuner_table.Table()
+        self._table = _read(name) if name else tuner_table.TunerTable()
 
     @cached_property
     def _model(self) -> Model:
-        graph = Graph(CHANNELS, self._p["gbps"] / CHANNELS, self._p["gbps"] / CHANNELS)
+        graph = ChannelGraph(CHANNELS, self._p["gbps"] / CHANNELS, self._p["gbps"] / CHANNELS)
         return Model(
             fitted_release(), NODES, self._ranks, SM, over_nvlink=True, ring=graph, tree=graph
         )
 
-    def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
+    def steer(self, collective: str, size_bytes: int, choice: TuningChoice | None) -> None:
         self._steered, self._asked = (collective, size_bytes, choice), False
 
-    def costs(self) -> dict[Choice, float]:
+    def costs(self) -> dict[TuningChoice, float]:
         collective, size_bytes, _ = self._steered
         return self._costs(collective, size_bytes) if self._asked else {}
 
@@ -76,7 +76,7 @@ class SimTuner:
             self._factors[key] = self._factor(*key)
         return self._factors[key]
 
-    def _factor(self, collective: str, size_bytes: int, choice: Choice | None) -> float:
+    def _factor(self, collective: str, size_bytes: int, choice: TuningChoice | None) -> float:
         costs = self._costs(collective, size_bytes)
         if not costs:
             names = ("NCCL_ALGO", "NCCL_PROTO")
@@ -84,7 +84,7 @@ class SimTuner:
             raise NoMeasurement(
                 f"NCCL has no algorithm for {collective} with {variables}", "unset these variables"
             )
-        if choice is None or Choice(choice.algorithm, choice.protocol) not in costs:
+        if choice is None or TuningChoice(choice.algorithm, choice.protocol) not in costs:
             choice = min(costs, key=costs.__getitem__)
         if choice.numbers[0] == self._p["dies_algo"]:
             raise NoMeasurement(
@@ -94,23 +94,23 @@ class SimTuner:
         fastest = min(
             choices(self._model, collective, size_bytes), key=lambda cost: cost.parts.time_s
         )
-        default = Choice(fastest.algorithm, fastest.protocol)
+        default = TuningChoice(fastest.algorithm, fastest.protocol)
         default_s = self._seconds(collective, size_bytes, default, 1.0, {})
         chosen_s = self._seconds(collective, size_bytes, choice, self._p["ll"], self._environment)
         return chosen_s / default_s
 
-    def _costs(self, collective: str, size_bytes: int) -> dict[Choice, float]:
+    def _costs(self, collective: str, size_bytes: int) -> dict[TuningChoice, float]:
         if collective not in TUNED or self._ranks < 2:
             return {}
         by_variables = allowed(self._environment, collective)
         costs = choices(self._model, collective, size_bytes, by_variables)
-        return {Choice(cost.algorithm, cost.protocol): cost.parts.time_s for cost in costs}
+        return {TuningChoice(cost.algorithm, cost.protocol): cost.parts.time_s for cost in costs}
 
     def _seconds(
         self,
         collective: str,
         size_bytes: int,
-        choice: Choice,
+        choice: TuningChoice,
         ll: float,
         environment: Mapping[str, str],
     ) -> float:
@@ -129,7 +129,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 
-def _read(name: str) -> tuner_table.Table:
+def _read(name: str) -> tuner_table.TunerTable:
     try:
         text = read_text(name)
     except (OSError, UnicodeDecodeError) as error:

@@ -21,7 +21,7 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_rank
-from busbw.engines.base import Call, Engine, Launch, Memory, buffer_slice
+from busbw.engines.base import BufferAccess, CollectiveCall, Engine, Launch, buffer_slice
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.nccl_profiler import NcclProfiler
 from busbw.engines.nccl_tuner import NcclTuner
@@ -71,7 +71,9 @@ class TorchEngine(TorchRank, Engine):
         buffers = collective.buffers(part * self.size, self.size, dtype.itemsize)
         matrix = ((buffers.count,) * self.size,) * self.size if collective.uneven else ()
         layout = Layout(buffers.count, self.size, 0, matrix)
-        call = Call(collective, dtype, op, layout, buffers.send, buffers.recv, in_place=False)
+        call = CollectiveCall(
+            collective, dtype, op, layout, buffers.send, buffers.recv, in_place=False
+        )
         try:
             self.bind(call)()
             self.synchronize(0)
@@ -98,26 +100,26 @@ class TorchEngine(TorchRank, Engine):
             for name, size in sizes.items()
         }
 
-    def memories(self) -> Sequence[Memory]:
+    def memories(self) -> Sequence[BufferAccess]:
         if self._gpu is None:
             return (HostMemory(lambda call, buffer: self.view(call, buffer).numpy()),)
         from busbw.engines.cuda_memory import CudaMemory
 
-        def address(call: Call, buffer: str) -> int:
+        def address(call: CollectiveCall, buffer: str) -> int:
             return int(self.view(call, buffer).data_ptr())
 
         stream = torch.cuda.current_stream(self._gpu).cuda_stream
         return (CudaMemory(self._gpu, stream, address),)
 
-    def view(self, call: Call, buffer: str) -> torch.Tensor:
+    def view(self, call: CollectiveCall, buffer: str) -> torch.Tensor:
         name, used_bytes = buffer_slice(call, self.ranks[0], buffer)
         return self._buffers[name][used_bytes]
 
-    def scratch(self, call: Call) -> torch.Tensor:
+    def scratch(self, call: CollectiveCall) -> torch.Tensor:
         """As many bytes as the call sends, in a buffer that no check reads."""
         return self._buffers["scratch"][: call.send * call.dtype.itemsize]
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: CollectiveCall) -> Launch:
         """A thunk that calls torch.distributed; asynchronous on GPUs, complete on CPUs."""
         kind = getattr(torch, call.dtype.torch)
         send, recv = self.view(call, "send").view(kind), self.view(call, "recv").view(kind)
@@ -154,10 +156,10 @@ class TorchEngine(TorchRank, Engine):
         """PyTorch's current stream waits until the context exits."""
         if self._gpu is None:
             return nullcontext()
-        from busbw.engines.cuda_runtime import Gate, Gpu, Stream
+        from busbw.engines.cuda_runtime import CudaGpu, Gate, Stream
 
         if self._gate is None:
-            gpu = Gpu(self._gpu)
+            gpu = CudaGpu(self._gpu)
             self._gate = Gate(gpu), Stream(gpu, torch.cuda.current_stream(self._gpu).cuda_stream)
         gate, stream = self._gate
         shut: AbstractContextManager[None] = gate.shut([stream])

@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 
 from busbw.core.errors import NoMeasurement
-from busbw.core.result import Device, Library
+from busbw.core.result import EngineLibrary, RankDevice
 from busbw.engines import torch_nccl
-from busbw.engines.base import Call, Launch, Steps
+from busbw.engines.base import CollectiveCall, Launch, LaunchSequence
 from busbw.host.addresses import address
 from busbw.launch.control import Control
 
@@ -37,7 +37,7 @@ class Tensors:
     """The views of one call's buffers; `scratch` exists for rooted reductions."""
 
     group: Any
-    call: Call
+    call: CollectiveCall
     send: torch.Tensor
     recv: torch.Tensor
     scratch: torch.Tensor | None
@@ -149,7 +149,7 @@ def _hypercube(t: Tensors) -> Launch:
         held = t.recv[held_start : held_start + length]
         missing = t.recv[missing_start : missing_start + length]
         steps.append(_exchange(t, partner, held, partner, missing))
-    return Steps(steps)
+    return LaunchSequence(steps)
 
 
 CALLS: dict[str, Callable[[Tensors], Launch]] = {
@@ -193,9 +193,9 @@ class TorchRank:
         self.backend = "gloo" if self._gpu is None else "nccl"
         self.process_group = _join(control, self.backend, None if parent else self.device)
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[RankDevice]:
         """The GPU, or on CPUs the process."""
-        device = Device(
+        device = RankDevice(
             rank=self._process,
             pid=os.getpid(),
             host=platform.node(),
@@ -212,10 +212,10 @@ class TorchRank:
             device.bus = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}"
         return [device]
 
-    def library(self) -> Library:
+    def library(self) -> EngineLibrary:
         versions = {"torch": str(torch.__version__), "backend": self.backend}
         number = torch_nccl.version() if self.backend == "nccl" else 0
-        return Library("torch", number, versions)
+        return EngineLibrary("torch", number, versions)
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; with `abort` without waiting for the other ranks."""

@@ -12,7 +12,7 @@ import msgspec
 from busbw.core import json_codec
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
-from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
+from busbw.core.comparison import ComparedCell, ComparedSide, Comparison, ComparisonVerdict
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.markdown import plain, table_head, table_line
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
@@ -30,7 +30,10 @@ METHODS = {
         f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f} %, beyond what such means vary by"
     ),
 }
-BOLD = {verdict: f"**{verdict.value}**" for verdict in (Verdict.SLOWER, Verdict.FASTER)}
+BOLD = {
+    verdict: f"**{verdict.value}**"
+    for verdict in (ComparisonVerdict.SLOWER, ComparisonVerdict.FASTER)
+}
 DROP_ORDER = ("interval", "time A", "time B")
 ONLY_WHERE_CELLS_DIFFER = {"type", "op", "root", "cycle"}
 
@@ -98,7 +101,7 @@ def junit(comparison: Comparison) -> str:
     """
     beyond = set(map(id, comparison.beyond()))
     unmatched = SKIPPED if comparison.is_judged() else ERROR
-    outcomes = {Verdict.AMBIGUOUS: SKIPPED, Verdict.UNMATCHED: unmatched}
+    outcomes = {ComparisonVerdict.AMBIGUOUS: SKIPPED, ComparisonVerdict.UNMATCHED: unmatched}
     cases = []
     for cell in comparison.cells:
         outcome = FAILURE if id(cell) in beyond else outcomes.get(cell.verdict, "")
@@ -115,7 +118,7 @@ def cell_text(key: CellKey) -> str:
     return f"{format_size(key.size_bytes)} {placement(key)}"
 
 
-def side(letter: str, side: Side) -> str:
+def side(letter: str, side: ComparedSide) -> str:
     """`A  before.json: 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`."""
     name = side.files[0]
     if len(set(side.files)) > 1:
@@ -126,7 +129,7 @@ def side(letter: str, side: Side) -> str:
     return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
 
 
-def side_facts(side: Side) -> str:
+def side_facts(side: ComparedSide) -> str:
     """`2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`, as far as they are known."""
     devices = ", ".join(f"{count} x {device}" for device, count in side.devices.items())
     if side.hosts:
@@ -135,7 +138,7 @@ def side_facts(side: Side) -> str:
     return ", ".join(filter(None, (devices, _engine_text(side), nccl)))
 
 
-def _engine_text(side: Side) -> str:
+def _engine_text(side: ComparedSide) -> str:
     return f"{side.engine} engine" if side.engine else ""
 
 
@@ -159,11 +162,11 @@ def warnings(comparison: Comparison) -> list[str]:
 def summary(comparison: Comparison) -> str:
     """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`, and how many by too much."""
     total = counted(len(comparison.cells), "cell")
-    slower = comparison.of(Verdict.SLOWER)
+    slower = comparison.of(ComparisonVerdict.SLOWER)
     if not slower and not comparison.has_verdict():
         return f"no verdict on any of {total}"
     if not slower:
-        return f"none of {total} slower, {len(comparison.of(Verdict.FASTER))} faster"
+        return f"none of {total} slower, {len(comparison.of(ComparisonVerdict.FASTER))} faster"
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
     largest = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
     beyond = len(comparison.beyond())
@@ -176,7 +179,9 @@ def summary(comparison: Comparison) -> str:
 
 def closing(comparison: Comparison) -> list[str]:
     """The counts of all verdicts, the methods behind them, and the notes that limit them."""
-    counts = ", ".join(f"{len(comparison.of(verdict))} {verdict.value}" for verdict in Verdict)
+    counts = ", ".join(
+        f"{len(comparison.of(verdict))} {verdict.value}" for verdict in ComparisonVerdict
+    )
     lines = [f"{counted(len(comparison.cells), 'cell')}: {counts}"]
     confidence = (
         f"{percent(comparison.confidence)} confidence over all cells together;"
@@ -230,8 +235,8 @@ def markdown(comparison: Comparison) -> str:
         *(f"**Warning:** {plain(warning)}" for warning in warnings(comparison)),
         _items(sides),
     ]
-    same = [cell for cell in comparison.cells if cell.verdict is Verdict.SAME]
-    different = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
+    same = [cell for cell in comparison.cells if cell.verdict is ComparisonVerdict.SAME]
+    different = [cell for cell in comparison.cells if cell.verdict is not ComparisonVerdict.SAME]
     if different:
         parts.append(_table(shown, different))
     if same:

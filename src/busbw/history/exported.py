@@ -11,7 +11,7 @@ import msgspec
 _KEY = "added"
 
 
-class _Head(msgspec.Struct):
+class _RunHead(msgspec.Struct):
     start: str = ""
     added: str = ""
 
@@ -21,7 +21,7 @@ def line(text: str, start: str) -> str:
 
     `text` is the result as JSON, `start` the history's record of when the run began.
     """
-    head = msgspec.json.decode(text, type=_Head)
+    head = msgspec.json.decode(text, type=_RunHead)
     if _date(head.start) is None:
         text = f'{text[:-1]},"{_KEY}":"{start}"}}'
     return text + "\n"
@@ -50,7 +50,7 @@ def split(data: bytes, file: str) -> list[tuple[str, bytes]]:
 def when(data: bytes) -> datetime | None:
     """When an exported result was added to its history; None if the line does not say."""
     try:
-        return _date(msgspec.json.decode(data, type=_Head).added)
+        return _date(msgspec.json.decode(data, type=_RunHead).added)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from busbw.core import json_codec
-from busbw.core.comparison import ComparedCell, Verdict
+from busbw.core.comparison import ComparedCell, ComparisonVerdict
 from busbw.core.release_matrix import ReleaseComparison, ReleaseMatrix
 from busbw.core.sizes import counted, format_size, short_size
 from busbw.history.comparison import COLUMNS, METHODS, ratio_text, side_facts, warnings
@@ -19,13 +19,13 @@ from busbw.ui.number_formats import percent
 CELL_COLUMNS = {column.title: column for column in COLUMNS}
 
 
-def _count(verdict: Verdict) -> Callable[[ReleaseComparison], int]:
+def _count(verdict: ComparisonVerdict) -> Callable[[ReleaseComparison], int]:
     return lambda each: len(each.comparison.of(verdict))
 
 
 def _slowest(each: ReleaseComparison) -> str:
     """`1.081x at 1 MiB`: the largest of the ratios that are called slower."""
-    slower = each.comparison.of(Verdict.SLOWER)
+    slower = each.comparison.of(ComparisonVerdict.SLOWER)
     if not slower:
         return "-"
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
@@ -35,10 +35,10 @@ def _slowest(each: ReleaseComparison) -> str:
 SUMMARY: tuple[Column, ...] = (
     Column(title="collective", value=lambda each: each.comparison.collective, left=True),
     Column(title="NCCL", value=lambda each: each.release, left=True),
-    Column(title="slower", value=_count(Verdict.SLOWER)),
-    Column(title="faster", value=_count(Verdict.FASTER)),
-    Column(title="same", value=_count(Verdict.SAME)),
-    Column(title="ambiguous", value=_count(Verdict.AMBIGUOUS)),
+    Column(title="slower", value=_count(ComparisonVerdict.SLOWER)),
+    Column(title="faster", value=_count(ComparisonVerdict.FASTER)),
+    Column(title="same", value=_count(ComparisonVerdict.SAME)),
+    Column(title="ambiguous", value=_count(ComparisonVerdict.AMBIGUOUS)),
     Column(title="slowest", value=_slowest, left=True),
 )
 

@@ -12,9 +12,9 @@ from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
 from busbw.core.history import (
     MIN_RUNS,
-    Basis,
-    Check,
     CheckedCell,
+    HistoryBasis,
+    HistoryCheck,
     Standing,
     StoredRun,
     StoredTime,
@@ -132,19 +132,19 @@ def _bar(value: float, top: float, width: int) -> str:
     return BAR * (eighths // 8) + PARTS[eighths % 8].strip()
 
 
-def checked(check: Check, width: int | None = None) -> str:
+def checked(check: HistoryCheck, width: int | None = None) -> str:
     """A run compared with earlier ones: the conclusion, cells that may be slower, the evidence."""
     slower = [cell for cell in check.cells if cell.slower]
     shown = slower or [cell for cell in check.cells if cell.far]
     text = wrapped(f"{_verdict(check, slower)}\n{machine_text(check.machine)}\n", width)
     if shown:
         text += "\n" + aligned(CELLS, shown, width, DROP_CELLS)
-    if check.basis is not Basis.NONE:
+    if check.basis is not HistoryBasis.NONE:
         text += wrapped(f"\n{_basis(check)}\n", width)
     return text
 
 
-def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
+def _verdict(check: HistoryCheck, slower: Sequence[CheckedCell]) -> str:
     count, total = len(check.runs), counted(len(check.cells), "cell")
     last = f"the last {count} runs"
     if slower:
@@ -158,10 +158,10 @@ def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
         return f"{text}: {runs_text(check.unusual)} unusual too" if check.unusual else text
     if check.standing is Standing.FINE:
         text = f"FINE  none of {total} is slower than in {last}"
-        if check.basis is Basis.ORDER:
+        if check.basis is HistoryBasis.ORDER:
             return text
         return f"{text} by more than {percent(check.tolerance)}"
-    if check.basis is Basis.SPREAD:
+    if check.basis is HistoryBasis.SPREAD:
         return f"UNKNOWN  no cell is clearly slower than in {last}, but {_unsure_text(check)}"
     verb = "is" if count == 1 else "are"
     return (
@@ -183,7 +183,7 @@ def runs_text(ids: Sequence[int]) -> str:
     return f"runs {', '.join(map(str, ids))} are"
 
 
-def _unsure_text(check: Check) -> str:
+def _unsure_text(check: HistoryCheck) -> str:
     """Which cells may be slower by more than the tolerance, and by how much."""
     unsure = [cell for cell in check.cells if not cell.within(check.tolerance)]
     equal_times = sum(cell.most is None for cell in unsure)
@@ -201,12 +201,12 @@ def _unsure_text(check: Check) -> str:
     return f"{text}; earlier times of {equal_times} are all equal" if equal_times else text
 
 
-def _basis(check: Check) -> str:
+def _basis(check: HistoryCheck) -> str:
     chance = (
         "the chance that a run like those before is called slower, in any cell of the sweep,"
         f" is {percent(round(check.alarm, 4))}"
     )
-    if check.basis is Basis.ORDER:
+    if check.basis is HistoryBasis.ORDER:
         return chance
     return (
         f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a"

@@ -15,7 +15,7 @@ NO_PARTNER = "00:00:00:00:00:00"
 
 
 @dataclass(frozen=True, slots=True)
-class Slave:
+class BondSlave:
     """One interface of a bond."""
 
     name: str
@@ -33,7 +33,7 @@ class Bond:
 
     mode: str
     policy: str
-    slaves: tuple[Slave, ...]
+    slaves: tuple[BondSlave, ...]
     aggregator: str = ""
     partner: str = ""
 
@@ -56,9 +56,9 @@ def parse_bond(text: str) -> Bond:
     )
 
 
-def _slave(text: str) -> Slave:
+def _slave(text: str) -> BondSlave:
     speed = _value(text, "Speed").partition(" ")[0]
-    return Slave(
+    return BondSlave(
         name=text.partition("\n")[0].strip(),
         up=_value(text, "MII Status") == "up",
         mbits=int(speed) if speed.isascii() and speed.isdigit() else None,

@@ -19,7 +19,7 @@ FILES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CgroupLimit:
     """The limit in the file at `path`, and how much of it is used (None if not readable).
 
     Memory of files that the kernel may drop does not count as used.
@@ -61,7 +61,7 @@ def directories(source: Source, controller: str) -> list[str]:
     return []
 
 
-def limits(source: Source, controller: str) -> list[Limit]:
+def limits(source: Source, controller: str) -> list[CgroupLimit]:
     """Limits of memory (bytes) or pids on the way to the root; groups without one are left out."""
     return [
         limit
@@ -70,7 +70,7 @@ def limits(source: Source, controller: str) -> list[Limit]:
     ]
 
 
-def _limits(source: Source, folder: str, controller: str) -> Iterator[Limit]:
+def _limits(source: Source, folder: str, controller: str) -> Iterator[CgroupLimit]:
     for limit_file, usage_file in FILES[controller]:
         limit = source.read(f"{folder}/{limit_file}").text or ""
         if not limit.isdecimal() or int(limit) >= NONE:
@@ -79,7 +79,7 @@ def _limits(source: Source, folder: str, controller: str) -> Iterator[Limit]:
         used = None
         if usage.isdecimal():
             used = max(0, int(usage) - _cached_file_bytes(source, folder))
-        yield Limit(f"{folder}/{limit_file}", int(limit), used)
+        yield CgroupLimit(f"{folder}/{limit_file}", int(limit), used)
 
 
 def _cached_file_bytes(source: Source, folder: str) -> int:

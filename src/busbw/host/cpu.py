@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from busbw.host.source import Live, Source, Unavailable
+from busbw.host.source import LiveMachine, Source, Unavailable
 
 VIRTUAL = "cpu hypervisor bit"
 CPUINFO = Path("/proc/cpuinfo")  # long on hundreds of CPUs, so a snapshot holds only the bit
@@ -45,7 +45,7 @@ def running_processes(source: Source) -> int:
     recorded or cached answers the same each time and is read once. 0 if /proc/loadavg does not say.
     """
     counts = []
-    for reading in range(LOAD_READINGS if isinstance(source, Live) else 1):
+    for reading in range(LOAD_READINGS if isinstance(source, LiveMachine) else 1):
         if reading:
             time.sleep(LOAD_PAUSE_S)
         averages = (source.read("/proc/loadavg").text or "").partition("/")[0]
@@ -85,7 +85,7 @@ def usable_bytes(source: Source | None = None) -> int:
     They are what the kernel calls available, within the limit of the control group. `source` is the
     live machine by default.
     """
-    source = source or Live()
+    source = source or LiveMachine()
     sizes = [meminfo(source, "MemAvailable")]
     for path in LIMITS:
         limit = source.read(path).text or ""

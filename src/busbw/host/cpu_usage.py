@@ -6,7 +6,7 @@
 import time
 from contextlib import ExitStack
 
-from busbw.core.link_samples import Group
+from busbw.core.link_samples import CounterGroup
 from busbw.host.cpu import meminfo
 from busbw.host.port_counters import follow
 from busbw.host.source import Source
@@ -15,7 +15,7 @@ from busbw.host.source import Source
 IDLE, IOWAIT, GUEST = 3, 4, 8
 
 
-class System:
+class CpuUsage:
     """Reads CPU time and free memory. CPU time is that since the previous reading."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
@@ -23,7 +23,7 @@ class System:
         self._stat = follow(source, "/proc/stat", opened)
         self._before = self._ticks()
 
-    def read(self) -> Group:
+    def read(self) -> CounterGroup:
         """`mem_free` in bytes, and `cpu_busy` in per mille once a tick has passed."""
         before, now = self._before, self._ticks()
         values = {}
@@ -33,7 +33,7 @@ class System:
         if before and now and now[1] > before[1]:
             values["cpu_busy"] = round(1000 * (now[0] - before[0]) / (now[1] - before[1]))
             self._before = now
-        return Group(time.monotonic(), 0, values)
+        return CounterGroup(time.monotonic(), 0, values)
 
     def _ticks(self) -> tuple[int, int] | None:
         """Busy ticks and all ticks, summed over the CPUs; None if they cannot be read."""

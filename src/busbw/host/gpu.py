@@ -60,7 +60,7 @@ def switches_on_pci(source: Source) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
+class GpuList:
     """The readable GPUs, the driver's version, and why GPUs are missing (empty if none are)."""
 
     gpus: list[Gpu] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Gpus:
     reason: str = ""
 
 
-def read_gpus(source: Source) -> Gpus:
+def read_gpus(source: Source) -> GpuList:
     """GPUs as NVML lists them.
 
     Without NVML there are none; the reason then counts those that PCI shows.
@@ -77,7 +77,7 @@ def read_gpus(source: Source) -> Gpus:
     reading = source.call("nvml", read_nvml)
     if reading.text is None:
         pci_note = f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else ""
-        return Gpus(reason=reading.reason + pci_note)
+        return GpuList(reason=reading.reason + pci_note)
     answer = json.loads(reading.text)
     entries = answer["gpus"]
     reasons = [
@@ -90,7 +90,7 @@ def read_gpus(source: Source) -> Gpus:
     if not entries and not reasons:
         reasons.append("NVML lists no GPU")
     gpus = [_gpu(source, entry) for entry in entries if "error" not in entry]
-    return Gpus(gpus, answer["driver"] or "", "; ".join(reasons))
+    return GpuList(gpus, answer["driver"] or "", "; ".join(reasons))
 
 
 def _gpu(source: Source, facts: dict[str, Any]) -> Gpu:

@@ -19,7 +19,7 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
 
 
-class Fabric(msgspec.Struct, frozen=True, omit_defaults=True):
+class FabricState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a GPU stands with the fabric of NVSwitches.
 
     `state` and `status` are NVML's numbers; `cluster` is '' if it has none.
@@ -32,7 +32,7 @@ class Fabric(msgspec.Struct, frozen=True, omit_defaults=True):
     health_mask: int = 0
 
 
-class Link(msgspec.Struct, frozen=True, omit_defaults=True):
+class Nvlink(msgspec.Struct, frozen=True, omit_defaults=True):
     """One NVLink.
 
     `errors` are counts since the driver was loaded, by name; those that the driver lacks are
@@ -93,8 +93,8 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     processes: tuple[Process, ...] | None = None
     mig: bool | None = None
     mig_pending: bool | None = None
-    fabric: Fabric | None = None
-    links: tuple[Link, ...] | None = None  # () without NVLink
+    fabric: FabricState | None = None
+    links: tuple[Nvlink, ...] | None = None  # () without NVLink
     pcie_replays: int | None = None
     # NVML's number of what the driver asks for, 0 for nothing; drivers from 570 on have it.
     recovery_action: int | None = None
@@ -106,7 +106,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"GPU {self.index}"
 
     @property
-    def active(self) -> tuple[Link, ...]:
+    def active(self) -> tuple[Nvlink, ...]:
         return tuple(link for link in self.links or () if link.active)
 
     @property
@@ -115,7 +115,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(link.remote == SWITCH for link in self.links or ())
 
 
-class Gpus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NvmlGpus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All GPUs of NVML; `reason` says why there are none.
 
     `peers` are (GPU, GPU, NVML's P2P status of reads) of each pair.

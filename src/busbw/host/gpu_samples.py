@@ -16,7 +16,7 @@ from busbw.host.nvml import ask, start
 INTERVAL_S = 0.025
 
 
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+class GpuSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reading. What NVML does not give is None."""
 
     at_s: float  # seconds after the first reading
@@ -45,9 +45,9 @@ class Sampler:
         )
 
     @contextmanager
-    def sampling(self) -> Iterator[list[Sample]]:
+    def sampling(self) -> Iterator[list[GpuSample]]:
         """Take samples during the context, into the list that it gives."""
-        samples: list[Sample] = []
+        samples: list[GpuSample] = []
         ended, start_s = threading.Event(), time.monotonic()
 
         def sample() -> None:
@@ -62,10 +62,10 @@ class Sampler:
             ended.set()
             thread.join()
 
-    def _sample(self, at_s: float) -> Sample:
+    def _sample(self, at_s: float) -> GpuSample:
         nvml, handle = self._nvml, self._handle
         power_mw = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
-        return Sample(
+        return GpuSample(
             at_s=at_s,
             gen=ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
             width=ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),

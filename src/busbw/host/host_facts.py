@@ -6,7 +6,7 @@ from busbw.core.topology import Host
 from busbw.host.cpu import count_list, meminfo, running_processes
 from busbw.host.gpu import read_gpus
 from busbw.host.nic import read_nics, with_lab_rate
-from busbw.host.source import Live, Source
+from busbw.host.source import LiveMachine, Source
 
 
 def read_host(source: Source | None = None) -> Host:
@@ -14,13 +14,13 @@ def read_host(source: Source | None = None) -> Host:
 
     Facts that cannot be read stay empty or 0: see Host.
     """
-    source = source or Live()
+    source = source or LiveMachine()
 
     def text(path: str) -> str:
         return source.read(path).text or ""
 
     gpus, nics = read_gpus(source), read_nics(source)
-    if isinstance(source, Live):
+    if isinstance(source, LiveMachine):
         nics = with_lab_rate(nics, os.environ)
     return Host(
         hostname=text("/proc/sys/kernel/hostname"),

@@ -23,13 +23,13 @@ from typing import Any
 import msgspec
 
 from busbw.core.counters import Owner, counters_of
-from busbw.core.result import Device
-from busbw.core.telemetry import TCP, GpuReading, Reading, XidEvent
+from busbw.core.result import RankDevice
+from busbw.core.telemetry import TCP, GpuReading, HostReading, XidEvent
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import KernelLog
 from busbw.host.nvml import ask, field_value, start
-from busbw.host.port_counters import Ports, Tcp
-from busbw.host.source import Live, Source, Unavailable
+from busbw.host.port_counters import PortCounters, Tcp
+from busbw.host.source import LiveMachine, Source, Unavailable
 
 _EVENTS = 64  # of one reading
 
@@ -168,9 +168,9 @@ class Vitals:
     """
 
     def __init__(
-        self, devices: Sequence[Device], source: Source | None = None, *, gpu_share: float = 1.0
+        self, devices: Sequence[RankDevice], source: Source | None = None, *, gpu_share: float = 1.0
     ) -> None:
-        self._source, self._opened = source or Live(), ExitStack()
+        self._source, self._opened = source or LiveMachine(), ExitStack()
         self._host = devices[0].host if devices else platform.node()
         self._buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
         self._session: Session | None = None
@@ -178,7 +178,7 @@ class Vitals:
         self._gpu_share, self._due_s, self._latest = gpu_share, 0.0, GpuVitals([])
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._ports = Ports(self._source, self._opened)
+            self._ports = PortCounters(self._source, self._opened)
             self._tcp = Tcp(self._source, self._opened)
             self._log = KernelLog(self._source, self._opened) if self._buses else None
             undo.pop_all()
@@ -192,7 +192,7 @@ class Vitals:
         """Have the next reading ask NVML, whatever its share."""
         self._due_s = 0.0
 
-    def read(self) -> Reading:
+    def read(self) -> HostReading:
         """The host's current state.
 
         What cannot be read is left out, with the reason in `unread`.
@@ -202,7 +202,7 @@ class Vitals:
         logged = self._log.read() if self._log else []
         unread = [gpus.reason, self._tcp.reason, self._log.reason if self._log else ""]
         counters = {TCP: self._tcp.read()} | self._ports.read()
-        return Reading(
+        return HostReading(
             self._host,
             at_s,
             gpus.gpus,

@@ -17,7 +17,7 @@ from pathlib import Path
 from busbw.core.kernel_rule import KMSG
 from busbw.core.telemetry import XidEvent
 from busbw.host.gpu import short_bus
-from busbw.host.source import Live, Source
+from busbw.host.source import LiveMachine, Source
 
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
@@ -79,7 +79,7 @@ class KernelLog:
     def __init__(self, source: Source, opened: ExitStack) -> None:
         self.reason = ""
         self._descriptor: int | None = None
-        if not isinstance(source, Live):
+        if not isinstance(source, LiveMachine):
             self.reason = f"{KMSG}: a recording cannot be followed"
             return
         try:

@@ -17,8 +17,8 @@ from busbw.core.kernel_rules import concerned
 from busbw.host.file_guess import seems
 from busbw.host.kernel_log import logged_xids
 from busbw.host.kernel_log_forms import one_message_a_line
-from busbw.host.kernel_log_lines import HALF_YEAR_S, Reader, Row, continued
-from busbw.host.kernel_log_past import CALL, Newest, PastLog
+from busbw.host.kernel_log_lines import HALF_YEAR_S, KernelLogReader, ParsedLogLine, continued
+from busbw.host.kernel_log_past import CALL, NewestLines, PastLog
 from busbw.host.source import Reading
 
 SAMPLE_BYTES = 1 << 16
@@ -70,7 +70,7 @@ def source(data: bytes, name: str) -> LogSource | None:
     data = one_message_a_line(unwrapped(data))
     ends = data[:SAMPLE_BYTES] + b"\n" + data[SAMPLE_BYTES:][-SAMPLE_BYTES:]
     sample = [line for line in _lines(ends) if line.strip()]
-    reader = Reader()
+    reader = KernelLogReader()
     rows = [reader.read(line) for line in sample]
     read = [row for row in rows if row is not None]
     of_log = _is_timed(sample, rows) if read else _is_of_kernel(sample)
@@ -81,7 +81,7 @@ def source(data: bytes, name: str) -> LogSource | None:
     return _machine(_rows(in_order, read[0].at_s if read else None), name)
 
 
-def _is_timed(sample: Sequence[str], rows: Sequence[Row | None]) -> bool:
+def _is_timed(sample: Sequence[str], rows: Sequence[ParsedLogLine | None]) -> bool:
     """Whether most lines have a known form, without those that go on with another."""
     pairs = zip(sample, rows, strict=True)
     own = [row for line, row in pairs if row or not (line[0].isspace() or continued(line))]
@@ -104,15 +104,15 @@ def _lines(data: bytes) -> list[str]:
     return data.decode("utf-8", "replace").splitlines()
 
 
-def _descends(read: list[Row]) -> bool:
+def _descends(read: list[ParsedLogLine]) -> bool:
     """Whether the last line comes first, as journalctl -r has it."""
     times = [row.at_s for row in read if row.is_calendar]
     return bool(times) and 0 < times[0] - times[-1] < HALF_YEAR_S
 
 
-def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
+def _machine(rows: Iterable[ParsedLogLine], name: str) -> LogSource | None:
     """The machine of a log; None if no line is the kernel's."""
-    newest, begins_s, now_s, boot_s = Newest(), math.inf, -math.inf, math.nan
+    newest, begins_s, now_s, boot_s = NewestLines(), math.inf, -math.inf, math.nan
     hosts: dict[str, None] = {}  # a set that keeps the order
     panics: list[tuple[float, str]] = []
     lines = 0
@@ -124,7 +124,7 @@ def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
         if row.host:
             hosts[row.host] = None
         if _STARTED.match(row.text):
-            newest, begins_s, now_s, boot_s = Newest(), math.inf, row.at_s, row.at_s
+            newest, begins_s, now_s, boot_s = NewestLines(), math.inf, row.at_s, row.at_s
             for at_s, text in panics:
                 newest.add(at_s, text)
         if _STOPPED.search(row.text):
@@ -146,17 +146,17 @@ def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
     return LogSource(log, next(iter(hosts), ""))
 
 
-def _rows(lines: Iterable[str], first_s: float | None) -> Iterator[Row]:
+def _rows(lines: Iterable[str], first_s: float | None) -> Iterator[ParsedLogLine]:
     """The lines with a known form, the first of which is of `first_s`. Others with an Xid, or
     `kernel:`, and those that go on with a message of the kernel, have the time of the line before.
     Without a known form all lines are the kernel's.
     """
-    reader, at_s, of_kernel = Reader(), first_s or 0.0, True
+    reader, at_s, of_kernel = KernelLogReader(), first_s or 0.0, True
     for line in lines:
         row = reader.read(line)
         if row is None:
             text = _text(line, all_of_kernel=first_s is None, goes_on=of_kernel)
-            row = Row(at_s, False, "", text) if text else None
+            row = ParsedLogLine(at_s, False, "", text) if text else None
         if row is not None:
             at_s, of_kernel = row.at_s, row.text is not None
             yield row

@@ -61,7 +61,7 @@ _OF_PROGRAM = re.compile(
 )
 
 
-class Row(NamedTuple):
+class ParsedLogLine(NamedTuple):
     """One line: its time in seconds of some clock, of the calendar or not.
 
     `text` is None if another program than the kernel wrote it. `host` is empty if it names none.
@@ -73,13 +73,13 @@ class Row(NamedTuple):
     text: str | None
 
 
-class Reader:
+class KernelLogReader:
     """Reads the lines of one log, in their order."""
 
     def __init__(self) -> None:
         self._year, self._latest_s, self._before_s = 0, 0.0, 0.0
 
-    def read(self, line: str) -> Row | None:
+    def read(self, line: str) -> ParsedLogLine | None:
         """The line; None if no known form of a log has such a line."""
         plain = _COLOR.sub("", line)
         row = self._read(plain)
@@ -93,37 +93,37 @@ class Reader:
             self._before_s = row.at_s
         return row
 
-    def _read(self, line: str) -> Row | None:
+    def _read(self, line: str) -> ParsedLogLine | None:
         if line.startswith("{"):
             return _of_journal(line)
         uptime = _UPTIME.match(line)
         if uptime:
             host, text = _own_text(uptime[2])
-            return Row(float(uptime[1]), False, host, text)
+            return ParsedLogLine(float(uptime[1]), False, host, text)
         record = _RECORD.match(line)
         if record:
-            return Row(int(record[1]) / 1e6, False, "", record[2])
+            return ParsedLogLine(int(record[1]) / 1e6, False, "", record[2])
         talos = _TALOS.match(line)
         if talos:
             program = "kernel" if talos[1] == "kern" else talos[1]
             return _of_iso(f"{talos[2]} {program}: {talos[3]}")
         later = _SINCE_LINE_BEFORE.match(line)
         if later:
-            return Row(self._before_s + float(later[1]), True, "", later[2])
+            return ParsedLogLine(self._before_s + float(later[1]), True, "", later[2])
         return self._of_ctime(line) or self._of_syslog(line) or _of_iso(line) or _of_unix(line)
 
-    def _of_ctime(self, line: str) -> Row | None:
+    def _of_ctime(self, line: str) -> ParsedLogLine | None:
         match = _CTIME.match(line)
         if match is None:
             return None
         month, day, hour, minute, second, year, text = match.groups()
         at_s = _seconds(month, int(day), int(hour), int(minute), int(second or 0))
         if not year:
-            return Row(self._with_year(at_s), True, "", text)
+            return ParsedLogLine(self._with_year(at_s), True, "", text)
         # As many days in each year keeps times in order, and ages right within one.
-        return Row(at_s + int(year) * YEAR_DAYS * DAY_S, True, "", text)
+        return ParsedLogLine(at_s + int(year) * YEAR_DAYS * DAY_S, True, "", text)
 
-    def _of_syslog(self, line: str) -> Row | None:
+    def _of_syslog(self, line: str) -> ParsedLogLine | None:
         match = _SYSLOG.match(line)
         if match is None:
             return None
@@ -147,7 +147,7 @@ def continued(line: str) -> str:
     return match[1] if match else ""
 
 
-def _of_iso(line: str) -> Row | None:
+def _of_iso(line: str) -> ParsedLogLine | None:
     match = _ISO.match(line)
     if match is None:
         return None
@@ -158,25 +158,25 @@ def _of_iso(line: str) -> Row | None:
     except ValueError:
         return None
     if point == ",":  # dmesg's has six digits; other programs' logs have three, and are no kernel's
-        return Row(at.timestamp(), True, "", rest) if len(fraction) == 6 else None
+        return ParsedLogLine(at.timestamp(), True, "", rest) if len(fraction) == 6 else None
     return _of_program(at.timestamp(), rest)
 
 
-def _of_unix(line: str) -> Row | None:
+def _of_unix(line: str) -> ParsedLogLine | None:
     match = _UNIX.match(line)
     return _of_program(float(match[1]), match[2]) if match else None
 
 
-def _of_program(at_s: float, rest: str) -> Row | None:
+def _of_program(at_s: float, rest: str) -> ParsedLogLine | None:
     """The line of a program on a host."""
     program = _OF_PROGRAM.match(rest)
     if program is None:
         return None
     host = program[1] or ""
     if program[2] is None:
-        return Row(at_s, True, host, None)
+        return ParsedLogLine(at_s, True, host, None)
     uptime = _UPTIME.match(program[2])
-    return Row(at_s, True, host, uptime[2] if uptime else program[2])
+    return ParsedLogLine(at_s, True, host, uptime[2] if uptime else program[2])
 
 
 def _own_text(text: str) -> tuple[str, str | None]:
@@ -189,7 +189,7 @@ def _own_text(text: str) -> tuple[str, str | None]:
     return "", text
 
 
-def _of_journal(line: str) -> Row | None:
+def _of_journal(line: str) -> ParsedLogLine | None:
     """A line of journalctl -o json."""
     try:
         entry = json.loads(line)
@@ -197,7 +197,7 @@ def _of_journal(line: str) -> Row | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     is_kernel = "kernel" in (entry.get("_TRANSPORT"), entry.get("SYSLOG_IDENTIFIER"))
-    return Row(at_s, True, str(entry.get("_HOSTNAME", "")), text if is_kernel else None)
+    return ParsedLogLine(at_s, True, str(entry.get("_HOSTNAME", "")), text if is_kernel else None)
 
 
 def _message(value: object) -> str:

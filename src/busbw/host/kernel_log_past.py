@@ -67,7 +67,7 @@ _PHYSICAL = re.compile(rf"\bmlx5_core {_BDF}: .*available PCIe bandwidth")
 _VIRTUAL_CARDS = frozenset({"1012", "1014", "1016", "1018", "101a", "101c", "101e", "a2d3"})
 
 
-class Line(msgspec.Struct, frozen=True):
+class KernelLogLine(msgspec.Struct, frozen=True):
     """One line, logged at `at_s` seconds of the boot clock."""
 
     at_s: float
@@ -83,15 +83,15 @@ class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
 
     now_s: float = 0.0
     begins_s: float = 0.0
-    lines: tuple[Line, ...] = ()
+    lines: tuple[KernelLogLine, ...] = ()
     reason: str = ""
     file_lines: int = 0  # of a file's last line `now_s` is the time, whenever that was
 
-    def age_s(self, line: Line) -> float:
+    def age_s(self, line: KernelLogLine) -> float:
         """Seconds from the line to the reading."""
         return max(0.0, self.now_s - line.at_s)
 
-    def ago(self, line: Line) -> str:
+    def ago(self, line: KernelLogLine) -> str:
         """`2 h ago`, or `2 h before the log ends` for a file."""
         return f"{span(self.age_s(line))} {'before the log ends' if self.file_lines else 'ago'}"
 
@@ -110,18 +110,18 @@ def parse(logged: list[bytes], now_s: float) -> PastLog:
     texts = (data.decode("utf-8", "replace") for data in logged)
     parsed = [match for match in map(_RECORD.match, texts) if match]
     begins_s = int(parsed[0][2]) / 1e6 if parsed else now_s
-    newest = Newest()
+    newest = NewestLines()
     for record in parsed:
         newest.add(int(record[2]) / 1e6, record[3])
     return PastLog(now_s, begins_s, newest.lines())
 
 
-class Newest:
+class NewestLines:
     """The newest lines of each kind, as the driver printed them."""
 
     def __init__(self) -> None:
-        self._messages = _Messages()
-        self._by_kind: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(
+        self._messages = _MessageJoiner()
+        self._by_kind: defaultdict[str, deque[tuple[int, KernelLogLine]]] = defaultdict(
             lambda: deque(maxlen=MAX_LINES)
         )
         self._place = 0  # in the log
@@ -132,15 +132,15 @@ class Newest:
         plain = self._messages.whole(_unescape(text))
         kind = _kind(plain)
         if kind:
-            self._by_kind[kind].append((self._place, Line(at_s, plain)))
+            self._by_kind[kind].append((self._place, KernelLogLine(at_s, plain)))
 
-    def lines(self, start_s: float = 0.0) -> tuple[Line, ...]:
+    def lines(self, start_s: float = 0.0) -> tuple[KernelLogLine, ...]:
         """The lines in their order, with times since `start_s`."""
         in_order = sorted(chain.from_iterable(self._by_kind.values()), key=lambda entry: entry[0])
-        return tuple(Line(line.at_s - start_s, line.text) for _, line in in_order)
+        return tuple(KernelLogLine(line.at_s - start_s, line.text) for _, line in in_order)
 
 
-class _Messages:
+class _MessageJoiner:
     """Joins the lines of messages that NVIDIA's driver prints in several, of which only one names
     the GPU. Lines of other processors may stand between them.
     """
@@ -210,9 +210,9 @@ def _past_log_json() -> str:
     return msgspec.json.encode(parse(read, time.monotonic())).decode()
 
 
-def gpus_seen(log: PastLog) -> dict[str, Line]:
+def gpus_seen(log: PastLog) -> dict[str, KernelLogLine]:
     """The first line on each GPU, by address. Virtual functions of GPUs are left out."""
-    first_lines: dict[str, Line] = {}
+    first_lines: dict[str, KernelLogLine] = {}
     for line in log.lines:
         match = _GPU.search(line.text)
         if match:
@@ -231,9 +231,9 @@ def _is_virtual_gpu(bdf: str) -> bool:
     return device != "00.0" and not (bus == "00" and device.endswith(".0"))
 
 
-def cards_seen(log: PastLog) -> dict[str, Line]:
+def cards_seen(log: PastLog) -> dict[str, KernelLogLine]:
     """The first line on each physical function of a network card of NVIDIA, by address."""
-    first_lines: dict[str, Line] = {}
+    first_lines: dict[str, KernelLogLine] = {}
     for line in log.lines:
         match = _CARD.search(line.text)
         if match is None or match[2] in _VIRTUAL_CARDS:

@@ -15,18 +15,18 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.link_samples import HOST, NVLINK, PCIE, Group, Link, Sample
+from busbw.core.link_samples import HOST, NVLINK, PCIE, CounterGroup, HostLink, HostSample
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import ethtool_names, tcp_names
 from busbw.host import ethtool
-from busbw.host.cpu_usage import System
+from busbw.host.cpu_usage import CpuUsage
 from busbw.host.gpu_traffic import GpuTraffic
 from busbw.host.interfaces import NET, number
 from busbw.host.links import gpu_links, matches, network_links, same_namespace
 from busbw.host.nic import RDMA
 from busbw.host.port_counters import Follow, device_counters, follow, snmp
 from busbw.host.rdma_ports import PortFiles, queue_pairs
-from busbw.host.source import Live, Source, Unavailable
+from busbw.host.source import LiveMachine, Source, Unavailable
 
 QUEUE_PAIRS_EVERY_S = 1.0
 ERRORS_EVERY_S = 5.0  # error counters of GPUs: NVML takes milliseconds for them
@@ -58,14 +58,14 @@ class LinkCounters:
         without: Collection[str] = (),
         note: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._source, self._names = source or Live(), tuple(names)
+        self._source, self._names = source or LiveMachine(), tuple(names)
         self._without, self._note = frozenset(without), note
         # The files of interfaces are opened again when links change, the others once.
         self._interface_files, self._host_files = ExitStack(), ExitStack()
         self._identities = itertools.count(1)
         self._inventory: object = None
-        self._ports: list[tuple[Link, PortFiles]] = []
-        self._interfaces: dict[str, _Interface] = {}
+        self._ports: list[tuple[HostLink, PortFiles]] = []
+        self._interfaces: dict[str, _InterfaceCounters] = {}
         self._dev = follow(self._source, "/proc/net/dev", self._host_files)
         tcp = [
             follow(self._source, f"/proc/net/{file}", self._host_files)
@@ -74,9 +74,9 @@ class LinkCounters:
         self._tcp = [file for file in tcp if file]
         note(NVML)
         self._gpus = _Gpus(self._source, self._names, errors_every_s) if gpus else None
-        self._system = System(self._source, self._host_files) if system else None
+        self._system = CpuUsage(self._source, self._host_files) if system else None
         self._queue_pairs = _QueuePairs()
-        self._links: tuple[Link, ...] = ()
+        self._links: tuple[HostLink, ...] = ()
         self._unread: list[str] = []
         self._open_links(self._devices())
         if not self._links:
@@ -84,12 +84,12 @@ class LinkCounters:
             self.close()
             raise error
 
-    def read(self) -> Sample:
+    def read(self) -> HostSample:
         at_s, devices = time.monotonic(), self._devices()
         changed = self._take_inventory(devices) != self._inventory
         if changed or any(files.lost for _, files in self._ports):
             self._open_links(devices)
-        groups: dict[tuple[str, str], Group] = {}
+        groups: dict[tuple[str, str], CounterGroup] = {}
         for link, files in self._ports:
             self._note(link.name)
             groups |= {(link.name, kind): group for kind, group in files.read().items()}
@@ -100,14 +100,14 @@ class LinkCounters:
                 read = interface.read(devices[name], at_s, indices.get(name, 0))
                 groups |= {(name, kind): group for kind, group in read.items()}
         self._note(HOST_FILES)
-        groups[TCP, "snmp"] = Group(time.monotonic(), 0, self._segments())
+        groups[TCP, "snmp"] = CounterGroup(time.monotonic(), 0, self._segments())
         if self._system:
             groups[HOST, "system"] = self._system.read()
             groups |= self._queue_pairs.read(link for link, _ in self._ports)
         if self._gpus:
             self._note(NVML)
             groups |= self._gpus.read()
-        return Sample(at_s, self._links, groups, tuple(self._unread))
+        return HostSample(at_s, self._links, groups, tuple(self._unread))
 
     def _devices(self) -> dict[str, dict[str, int]]:
         return device_counters(self._dev() or b"") if self._dev else {}
@@ -156,11 +156,11 @@ class LinkCounters:
         sysfs_matches = same_namespace(self._source, devices)
         for name in names:
             self._note(name)
-            self._interfaces[name] = _Interface(
+            self._interfaces[name] = _InterfaceCounters(
                 self._source, name, self._interface_files, in_sysfs=sysfs_matches
             )
 
-    def _follows(self, link: Link) -> bool:
+    def _follows(self, link: HostLink) -> bool:
         """Whether the link matches the names that were asked for, and is not left out."""
         left_out = not self._without.isdisjoint((link.name, *link.interfaces))
         return not left_out and (not self._names or matches(link, self._names))
@@ -187,7 +187,7 @@ class LinkCounters:
         self._host_files.close()
 
 
-class _Interface:
+class _InterfaceCounters:
     """The counters of one interface: the kernel's, and its driver's where it counts the wire."""
 
     def __init__(self, source: Source, name: str, opened: ExitStack, *, in_sysfs: bool) -> None:
@@ -195,14 +195,14 @@ class _Interface:
         self._state = follow(source, f"{NET}/{name}/operstate", opened) if in_sysfs else None
         self._downs = follow(source, f"{NET}/{name}/{CARRIER}", opened) if in_sysfs else None
         self._live: ethtool.Statistics | None = None
-        if isinstance(source, Live):
+        if isinstance(source, LiveMachine):
             with suppress(Unavailable):
                 self._live = ethtool.Statistics(name)
                 opened.callback(self._live.close)
                 if ethtool_names().isdisjoint(self._live.names):
                     self._live = None
 
-    def read(self, device: dict[str, int], at_s: float, index: int) -> dict[str, Group]:
+    def read(self, device: dict[str, int], at_s: float, index: int) -> dict[str, CounterGroup]:
         """The groups of counters by their source.
 
         `device` has the values of /proc/net/dev. `index` tells an interface from a later one of the
@@ -215,14 +215,14 @@ class _Interface:
         downs = number((self._downs() or b"").decode()) if self._downs else None
         if downs is not None:
             values[CARRIER] = downs
-        groups = {"dev": Group(at_s, index, values)}
+        groups = {"dev": CounterGroup(at_s, index, values)}
         driver_counters = self._driver_counters()
         if driver_counters:
-            groups["ethtool"] = Group(time.monotonic(), index, driver_counters)
+            groups["ethtool"] = CounterGroup(time.monotonic(), index, driver_counters)
         return groups
 
     def _driver_counters(self) -> dict[str, int]:
-        if isinstance(self._source, Live):
+        if isinstance(self._source, LiveMachine):
             try:
                 counters = self._live.read() if self._live else {}
             except Unavailable:  # it is being removed: /proc/net/dev will lack it
@@ -244,7 +244,7 @@ class _Gpus:
         links, self.reason = gpu_links(source)
         self.links = [link for link in links if not names or matches(link, names)]
         self._nvml: GpuTraffic | None = None
-        self._errors: dict[tuple[str, str], Group] = {}
+        self._errors: dict[tuple[str, str], CounterGroup] = {}
         self._due_s = 0.0
         if self.links:
             try:
@@ -252,7 +252,7 @@ class _Gpus:
             except Unavailable as error:
                 self.reason = str(error)
 
-    def read(self) -> dict[tuple[str, str], Group]:
+    def read(self) -> dict[tuple[str, str], CounterGroup]:
         if self._nvml is None:
             return {}
         now = time.monotonic()
@@ -263,14 +263,14 @@ class _Gpus:
 
     def _groups(
         self, read: dict[str, tuple[float, dict[str, int]]], kind: str
-    ) -> dict[tuple[str, str], Group]:
+    ) -> dict[tuple[str, str], CounterGroup]:
         groups = {}
         for link in self.links:
             prefix = {NVLINK: "nvlink", PCIE: "pcie"}[link.kind]
             at_s, values = read.get(link.bus, (0.0, {}))
             of_link = {name: value for name, value in values.items() if name.startswith(prefix)}
             if of_link:
-                groups[link.name, kind] = Group(at_s, 0, of_link)
+                groups[link.name, kind] = CounterGroup(at_s, 0, of_link)
         return groups
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ class _QueuePairs:
     def __init__(self) -> None:
         self._due_s, self._counts, self._at_s = 0.0, dict[str, int](), 0.0
 
-    def read(self, links: Iterable[Link]) -> dict[tuple[str, str], Group]:
+    def read(self, links: Iterable[HostLink]) -> dict[tuple[str, str], CounterGroup]:
         """A group for each port whose device is known."""
         now = time.monotonic()
         if now >= self._due_s:
@@ -297,7 +297,9 @@ class _QueuePairs:
             except Unavailable:  # a kernel without RDMA, or an older one: it is not asked again
                 self._due_s, self._counts = math.inf, {}
         return {
-            (link.name, "resources"): Group(self._at_s, 0, {"num_of_qp": self._counts[link.device]})
+            (link.name, "resources"): CounterGroup(
+                self._at_s, 0, {"num_of_qp": self._counts[link.device]}
+            )
             for link in links
             if link.device in self._counts
         }

@@ -52,7 +52,7 @@ PATHS = ("/", "/tmp", "/var", "/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Mounted:
+class MountedFileSystem:
     """One mounted file system."""
 
     path: str
@@ -78,7 +78,7 @@ class Mounted:
         return self.on_disk or self.kind in NETWORK_FILE_SYSTEMS
 
 
-def read_mounts(source: Source) -> dict[str, Mounted] | str:
+def read_mounts(source: Source) -> dict[str, MountedFileSystem] | str:
     """What is mounted, by path: of several at one path the last, which hides the others.
 
     A text says why the mounts are unknown.
@@ -105,7 +105,7 @@ def total_bytes(reading: Reading) -> int | None:
     return total if isinstance(total, int) else None
 
 
-def _mounted(text: str) -> Mounted | None:
+def _mounted(text: str) -> MountedFileSystem | None:
     """The mount that a line describes; None for a line of another form.
 
     A line is like `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
@@ -117,7 +117,7 @@ def _mounted(text: str) -> Mounted | None:
     device, root, path, options = mount[2:6]
     kind, source, super_options = file_system[:3]
     mount_writable, writable = ("rw" in text.split(",") for text in (options, super_options))
-    return Mounted(
+    return MountedFileSystem(
         path=_unescape(path),
         kind=kind,
         source=_unescape(source),

@@ -26,7 +26,7 @@ _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+")
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class LibraryFile:
     """One libnccl.
 
     `version` is '' if the file does not state it. `by` is what leads to the file: a Python package,
@@ -48,9 +48,9 @@ def live() -> str:
     )
 
 
-def parse(text: str) -> tuple[Library, ...]:
+def parse(text: str) -> tuple[LibraryFile, ...]:
     """The libraries in the JSON of `live`."""
-    return tuple(Library(**fields) for fields in json.loads(text))
+    return tuple(LibraryFile(**fields) for fields in json.loads(text))
 
 
 def located(value: str, kind: str) -> str:
@@ -74,7 +74,7 @@ def _path_folders() -> list[str]:
     return [folder for folder in os.environ.get(PATH, "").split(":") if folder]
 
 
-def _distinct_libraries() -> Iterator[Library]:
+def _distinct_libraries() -> Iterator[LibraryFile]:
     files = set()
     for path, by in _candidates():
         if not path.is_file():
@@ -82,7 +82,7 @@ def _distinct_libraries() -> Iterator[Library]:
         file = path.resolve()
         if file not in files:
             files.add(file)
-            yield Library(str(path), _version(file), by)
+            yield LibraryFile(str(path), _version(file), by)
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -12,7 +12,7 @@ import msgspec
 
 from busbw.host import process
 from busbw.host.gpu import sysfs_bus_id
-from busbw.host.gpu_health import Fabric, GpuHealth, Gpus, Link, Process
+from busbw.host.gpu_health import FabricState, GpuHealth, Nvlink, NvmlGpus, Process
 from busbw.host.nvml import ask, field_value, start
 from busbw.host.source import Source, Unavailable, once
 
@@ -35,12 +35,12 @@ FIELDS = {
 
 
 @once
-def read_health(source: Source) -> Gpus:
+def read_health(source: Source) -> NvmlGpus:
     """The condition of all GPUs, live or recorded."""
     reading = source.call(CALL, read_nvml)
     if reading.data is None:
-        return Gpus(reason=reading.reason)
-    return msgspec.json.decode(reading.data, type=Gpus)
+        return NvmlGpus(reason=reading.reason)
+    return msgspec.json.decode(reading.data, type=NvmlGpus)
 
 
 def read_nvml() -> str:
@@ -57,14 +57,14 @@ def read_nvml() -> str:
             nvml.nvmlShutdown()
 
 
-def collect(nvml: Any) -> Gpus:
+def collect(nvml: Any) -> NvmlGpus:
     """All GPUs from an initialized `pynvml`; a GPU that cannot be read has only `error`."""
     gpus: list[GpuHealth] = []
     handles: list[tuple[int, Any]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            gpus.append(_Reader(nvml, handle).gpu(index))
+            gpus.append(_GpuHealthReader(nvml, handle).gpu(index))
             handles.append((index, handle))
         except nvml.NVMLError as error:
             gpus.append(GpuHealth(index=index, error=str(error)))
@@ -74,7 +74,7 @@ def collect(nvml: Any) -> Gpus:
         if status is not None:
             peers.append((index_a, index_b, int(status)))
     cuda = ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
-    return Gpus(
+    return NvmlGpus(
         driver=ask(nvml, nvml.nvmlSystemGetDriverVersion) or "",
         cuda=cuda,
         gpus=tuple(gpus),
@@ -82,7 +82,7 @@ def collect(nvml: Any) -> Gpus:
     )
 
 
-class _Reader:
+class _GpuHealthReader:
     """Reads one GPU and keeps the names of what is not supported."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -226,16 +226,16 @@ class _Reader:
         target = getattr(self._nvml, structure)()
         return None if self._get(field, function, ctypes.byref(target)) is None else target
 
-    def _fabric(self) -> Fabric | None:
+    def _fabric(self) -> FabricState | None:
         for structure in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
             info = self._fill("fabric", "GpuFabricInfoV", structure)
             if info is not None:
                 uuid = bytes(info.clusterUuid).hex()
                 cluster = uuid if uuid.strip("0") else ""
-                return Fabric(info.state, info.status, cluster, info.cliqueId, info.healthMask)
+                return FabricState(info.state, info.status, cluster, info.cliqueId, info.healthMask)
         return None
 
-    def _links(self) -> tuple[Link, ...] | None:
+    def _links(self) -> tuple[Nvlink, ...] | None:
         """() without NVLink; None if NVML fails in another way."""
         nvml, handle, links = self._nvml, self._handle, []
         for number in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -246,15 +246,15 @@ class _Reader:
                     continue  # beyond this GPU's last link, or no NVLink at all
                 self._failed["links"] = str(error)
                 return None
-            links.append(self._link(number) if active else Link(number, active=False))
+            links.append(self._link(number) if active else Nvlink(number, active=False))
         return tuple(links)
 
-    def _link(self, number: int) -> Link:
+    def _link(self, number: int) -> Nvlink:
         nvml, handle = self._nvml, self._handle
         speed = self._fields({"speed": nvml.NVML_FI_DEV_NVLINK_GET_SPEED}, number) or self._fields(
             {"speed": nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON}, 0
         )
-        return Link(
+        return Nvlink(
             number,
             active=True,
             remote=ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number),

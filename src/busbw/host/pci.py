@@ -15,7 +15,7 @@ _SPEED = re.compile(r"([\d.]+) GT/s")
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PciDevice:
     """One PCI function.
 
     `above` has the bridges above it, from the root port down; None if they are not known.
@@ -48,19 +48,19 @@ def device_directory(bdf: str) -> str:
 
 
 @once
-def read_devices(source: Source) -> dict[str, Device]:
+def read_devices(source: Source) -> dict[str, PciDevice]:
     """All devices by address."""
     return {bdf: _device(source, bdf) for bdf in source.names(DEVICES)}
 
 
-def _device(source: Source, bdf: str) -> Device:
+def _device(source: Source, bdf: str) -> PciDevice:
     vendor = source.read(f"{device_directory(bdf)}/vendor").text or ""
     kind = source.read(f"{device_directory(bdf)}/class").text or ""
     if not kind.startswith((DISPLAY, NETWORK)):
-        return Device(bdf, vendor, kind, None)
+        return PciDevice(bdf, vendor, kind, None)
     above = bridges(source.link(device_directory(bdf)), bdf)
     virtual = source.link(f"{device_directory(bdf)}/physfn") is not None
-    return Device(bdf, vendor, kind, above, virtual)
+    return PciDevice(bdf, vendor, kind, above, virtual)
 
 
 def driver(source: Source, bdf: str) -> str:
@@ -80,7 +80,7 @@ def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PcieLink:
     """A link as one of its ends reports it: lanes, and 10^9 transfers per second a lane.
 
     None where a value is not known, as in a virtual function.
@@ -92,10 +92,10 @@ class Link:
     speed_max: float | None
 
 
-def read_link(source: Source, bdf: str) -> Link:
+def read_link(source: Source, bdf: str) -> PcieLink:
     """The link of a device, or the link below a bridge."""
     folder = device_directory(bdf)
-    return Link(
+    return PcieLink(
         width=_width(source.read(f"{folder}/current_link_width").text),
         width_max=_width(source.read(f"{folder}/max_link_width").text),
         speed=_speed(source.read(f"{folder}/current_link_speed").text),
@@ -127,7 +127,7 @@ def errors(text: str) -> dict[str, int]:
     }
 
 
-def shared(device: Device, other: Device) -> int:
+def shared(device: PciDevice, other: PciDevice) -> int:
     """How many bridges two devices have in common, counted from the root port.
 
     0 if the bridges of a device are not known.
@@ -140,7 +140,7 @@ def shared(device: Device, other: Device) -> int:
     return count
 
 
-def links(device: Device) -> list[tuple[str, str]]:
+def links(device: PciDevice) -> list[tuple[str, str]]:
     """The links from the device up to the root port, each as (upper end, lower end).
 
     The upper end is '' where it is not known. Between two links lies a switch, which shows as two

@@ -18,7 +18,7 @@ REDIRECTING = {0: "SrcValid", 2: "ReqRedir", 3: "CmpltRedir", 4: "UpstreamFwd"}
 
 
 @dataclass(frozen=True)
-class Config:
+class PciConfig:
     """A configuration space. What the bytes do not show is None."""
 
     data: bytes = field(repr=False)
@@ -73,7 +73,7 @@ class Config:
         return None if control is None else bool(control & 1 << 15)
 
 
-def read_config(source: Source, bdf: str) -> Config | str:
+def read_config(source: Source, bdf: str) -> PciConfig | str:
     """The configuration space beyond its header, or why it cannot be read."""
     reading = source.read(f"{device_directory(bdf)}/config")
     if reading.data is None:
@@ -83,7 +83,7 @@ def read_config(source: Source, bdf: str) -> Config | str:
             f"{device_directory(bdf)}/config: only its first {len(reading.data)} bytes are"
             " readable; the rest needs root"
         )
-    return Config(reading.data)
+    return PciConfig(reading.data)
 
 
 def _word(data: bytes, offset: int) -> int | None:

@@ -12,7 +12,7 @@ from busbw.core.counters import Owner, counters_of
 from busbw.core.telemetry import TCP
 from busbw.host.interfaces import NET, NOT_A_PORT, number
 from busbw.host.nic import RDMA
-from busbw.host.source import Live, Source
+from busbw.host.source import LiveMachine, Source
 
 Follow = Callable[[], bytes | None]
 _CHUNK_BYTES = 1 << 16
@@ -37,7 +37,7 @@ def follow(source: Source, path: str, opened: ExitStack) -> Follow | None:
     None instead of the function if the file cannot be read now. On a live machine the descriptor
     stays open until `opened` closes.
     """
-    if not isinstance(source, Live):
+    if not isinstance(source, LiveMachine):
         if source.read(path).data is None:
             return None
         return lambda: source.read(path).data
@@ -65,7 +65,7 @@ def _read_all(descriptor: int) -> bytes:
     return data
 
 
-class Ports:
+class PortCounters:
     """The counters of one host's network ports: RDMA ports and interfaces, by name as in Nic."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:

@@ -37,7 +37,7 @@ STATES = {
 }
 
 
-class _Reader:
+class _ReaderThread:
     """A thread that reads. A thread that hangs ends with this process."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Reader:
                 future.set_exception(error)
 
 
-_idle: list[_Reader] = []
+_idle: list[_ReaderThread] = []
 _silent: dict[str, "Future[Any]"] = {}  # by subject
 
 
@@ -84,7 +84,7 @@ def answer(subject: str, read: Callable[[], Result]) -> Result:
     try:
         reader = _idle.pop()
     except IndexError:
-        reader = _Reader()
+        reader = _ReaderThread()
     future = reader.begin(read)
     try:
         result: Result = future.result(LIMIT_S)

@@ -11,7 +11,7 @@ import struct
 import time
 from contextlib import ExitStack
 
-from busbw.core.link_samples import Group
+from busbw.core.link_samples import CounterGroup
 from busbw.core.watch_counters import port_counters
 from busbw.host.dcb import DONE, DUMP, ERROR, HEADER, REQUEST, attributes, messages
 from busbw.host.interfaces import number
@@ -53,9 +53,9 @@ class PortFiles:
         # The kernel reads hardware counters again after so many milliseconds, and repeats them
         # until then.
         self._lifespan_s = (number(source.read(f"{base}/{HARDWARE}/lifespan").text) or 0) / 1000
-        self._last: Group | None = None
+        self._last: CounterGroup | None = None
 
-    def read(self) -> dict[str, Group]:
+    def read(self) -> dict[str, CounterGroup]:
         """The counters of the port by group: `counters` and HARDWARE, where they can be read.
 
         Hardware counters that the kernel would repeat are not read: their group is that of the last
@@ -67,10 +67,10 @@ class PortFiles:
             value = _integer((file() or b"").partition(b":")[0])
             if value is not None:
                 values[name] = value
-        groups = {"counters": Group(now, self._identity, values)} if values else {}
+        groups = {"counters": CounterGroup(now, self._identity, values)} if values else {}
         if self._hardware and (self._last is None or now - self._last.at_s >= self._lifespan_s):
             values = _read_integers(self._hardware)
-            self._last = Group(time.monotonic(), self._identity, values) if values else None
+            self._last = CounterGroup(time.monotonic(), self._identity, values) if values else None
         if self._last is not None:
             groups[HARDWARE] = self._last
         self.lost = not groups and bool(self._port or self._hardware or self._states)

@@ -21,14 +21,14 @@ from busbw.core.gzip_stream import unpacked
 from busbw.core.masking import masked
 from busbw.host import kernel_log_file
 from busbw.host.file_guess import seems
-from busbw.host.source import Live, Reading, Source
+from busbw.host.source import LiveMachine, Reading, Source
 
 SCHEMA = "busbw.host/1"
 MADE_BY = "busbw check --save FILE makes one"
 CALLS = "calls"  # folder of a directory tree that holds recorded calls, one file each
 
 
-class _RecordedTree(Live):
+class _RecordedTree(LiveMachine):
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         reading = self.read(f"/{CALLS}/{name}")
         if reading.data is None:
@@ -36,7 +36,7 @@ class _RecordedTree(Live):
         return reading
 
 
-class Entry(msgspec.Struct, gc=False, frozen=True):
+class ArchiveEntry(msgspec.Struct, gc=False, frozen=True):
     """A line of an archive: of its schema, of a path, or of a call."""
 
     schema: str | None = None
@@ -58,11 +58,11 @@ class Entry(msgspec.Struct, gc=False, frozen=True):
         return None if self.error is None else Reading(None, self.error)
 
 
-_DECODER = msgspec.json.Decoder(Entry)
+_DECODER = msgspec.json.Decoder(ArchiveEntry)
 
 
 class _RecordedArchive:
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[ArchiveEntry]) -> None:
         self._paths = {entry.path: entry for entry in entries if entry.path is not None}
         self._calls = {entry.call: entry for entry in entries if entry.call is not None}
         self._present = sorted(path for path, entry in self._paths.items() if entry.error is None)
@@ -94,7 +94,7 @@ class _RecordedArchive:
         return _reading(self._calls.get(name), f"the recording has no '{name}'")
 
 
-def _reading(entry: Entry | None, missing: str) -> Reading:
+def _reading(entry: ArchiveEntry | None, missing: str) -> Reading:
     return (entry and entry.reading()) or Reading(None, missing)
 
 
@@ -133,11 +133,11 @@ def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     return _RecordedArchive(entries)
 
 
-def _is_header(entry: Entry) -> bool:
-    return entry == Entry(schema=SCHEMA, lines=entry.lines)
+def _is_header(entry: ArchiveEntry) -> bool:
+    return entry == ArchiveEntry(schema=SCHEMA, lines=entry.lines)
 
 
-def _is_read(entry: Entry) -> bool:
+def _is_read(entry: ArchiveEntry) -> bool:
     return entry.path is not None or entry.call is not None
 
 
@@ -147,7 +147,7 @@ def _archive_error(data: bytes, name: str) -> UsageError:
         try:
             entry = _DECODER.decode(line)
         except (ValueError, RecursionError):
-            entry = Entry()
+            entry = ArchiveEntry()
         if _is_header(entry) if number == 1 else _is_read(entry):
             continue
         start = line.decode("utf-8", "replace")[:40]

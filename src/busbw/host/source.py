@@ -56,7 +56,7 @@ class Source(Protocol):
         """
 
 
-class Live:
+class LiveMachine:
     """The machine under `root`; library calls always go to the machine itself.
 
     A tree that was copied from another machine is no part of this one: its symbolic links, absolute

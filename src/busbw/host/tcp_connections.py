@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.core.rank_messages import Connection
+from busbw.core.rank_messages import StalledConnection
 from busbw.host.addresses import local
 
 MAX_RESENT_SHARE = 0.02  # of the segments sent; a healthy network of a cluster loses none
@@ -113,7 +113,7 @@ def received(connection: socket.socket) -> int:
     return int(struct.unpack_from("=Q", info, _RECEIVED)[0]) if len(info) >= _RECEIVED + 8 else 0
 
 
-def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[Connection]:
+def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[StalledConnection]:
     """The connections that wait after a timeout, or have lost packets since `before`.
 
     Packets are lost if more than MAX_RESENT_SHARE of the segments, and at least MIN_RESENT, were
@@ -132,6 +132,6 @@ def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[Connection]:
                 answered[peer] = all(answered.values()) and answers(peer)
             vanishing = now.full if waits and answered[peer] else 0
             connections.append(
-                Connection(address, peer, interface, now.timeouts, resent, sent, vanishing)
+                StalledConnection(address, peer, interface, now.timeouts, resent, sent, vanishing)
             )
     return connections

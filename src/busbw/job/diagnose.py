@@ -16,7 +16,7 @@ from busbw.core.sizes import counted
 from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
 from busbw.job.ras_report import LEFT_PROBLEM
-from busbw.job.types import CommStatus, HostStatus, JobData, JobReport, RankStatus
+from busbw.job.types import CommStatus, JobData, JobHostStatus, JobReport, RankStatus
 from busbw.pattern.pending_collective import Outstanding
 
 MAX_NAMED = 4  # ranks that a message names
@@ -249,7 +249,7 @@ def _port(job: JobData, addresses: Iterable[str]) -> str:
     return ""
 
 
-def _port_findings(host: HostStatus) -> Sequence[LinkFinding]:
+def _port_findings(host: JobHostStatus) -> Sequence[LinkFinding]:
     return host.watched.findings if host.watched else ()
 
 
@@ -323,7 +323,7 @@ def _joined(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _evidence_of_host(job: JobData, name: str, host: HostStatus) -> Iterable[str]:
+def _evidence_of_host(job: JobData, name: str, host: JobHostStatus) -> Iterable[str]:
     # Hosts report on all pids of the job, but a pid belongs only to its own host.
     ranks = job.before.processes()
     own_pids = {rank.pid for rank in ranks if job.host(rank.host) == name}

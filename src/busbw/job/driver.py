@@ -9,7 +9,7 @@ from busbw.core import program
 from busbw.job import host as host_data
 from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import HostRequest, HostStatus, JobData, JobReport, RasReport
+from busbw.job.types import HostRequest, JobData, JobHostStatus, JobReport, RasReport
 from busbw.launch import remote
 from busbw.pattern.pending_collective import Outstanding
 
@@ -85,7 +85,7 @@ def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasReport, str, list[
     return RasReport(), "", reasons
 
 
-def _second_report(answers: dict[str, HostStatus], asked: str, ras: str) -> tuple[str, str]:
+def _second_report(answers: dict[str, JobHostStatus], asked: str, ras: str) -> tuple[str, str]:
     """The text of the second report, and why there is none."""
     if ras:
         return host_data.report(ras)
@@ -94,15 +94,15 @@ def _second_report(answers: dict[str, HostStatus], asked: str, ras: str) -> tupl
 
 def _ask(
     asks: dict[str, HostRequest], seconds: float
-) -> tuple[dict[str, HostStatus], dict[str, str]]:
+) -> tuple[dict[str, JobHostStatus], dict[str, str]]:
     """The answers of the hosts, and why others gave none."""
     words = program.module_command(host_data.__name__)
     stdins = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
     limit_s = seconds + host_data.RAS_S + STARTS_S
-    answers, silent = dict[str, HostStatus](), dict[str, str]()
+    answers, silent = dict[str, JobHostStatus](), dict[str, str]()
     for done in remote.run_each(dict.fromkeys(asks, words), limit_s, stdins):
         try:
-            answers[done.host] = done.answer(HostStatus)
+            answers[done.host] = done.answer(JobHostStatus)
         except ValueError as error:
             silent[done.host] = done.problem or f"unexpected answer: {error}"
     return answers, silent

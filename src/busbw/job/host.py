@@ -16,16 +16,16 @@ from busbw.host import gpu, process, ras
 from busbw.host.addresses import local
 from busbw.host.link_counters import LinkCounters
 from busbw.host.source import Unavailable
-from busbw.job.types import HostRequest, HostStatus
+from busbw.job.types import HostRequest, JobHostStatus
 from busbw.watch.watcher import Watcher
 
 RAS_S = 10.0  # NCCL itself waits 5 s for unresponsive ranks
 
 
-def read_host(ask: HostRequest) -> HostStatus:
+def read_host(ask: HostRequest) -> JobHostStatus:
     """The answer, after `ask.seconds` and at most RAS_S more."""
     addresses = [str(interface.ip) for interface in local().values() if interface]
-    host = HostStatus(node=platform.node(), addresses=addresses)
+    host = JobHostStatus(node=platform.node(), addresses=addresses)
     if ask.seconds:
         host.watched = _watched(ask.seconds, host.unread)
         try:

@@ -98,13 +98,13 @@ def _problem(status: dict[str, Any]) -> str:
 
 def _text(text: str) -> RasReport:
     version = _VERSION.search(text)
-    reader = _Text()
+    reader = _RasText()
     for line in text.splitlines():
         reader.line(line.strip())
     return RasReport(nccl=version[1] if version else "", comms=list(reader.comms.values()))
 
 
-class _Text:
+class _RasText:
     """The sections of a report in text, line by line."""
 
     def __init__(self) -> None:

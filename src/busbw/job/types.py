@@ -80,7 +80,7 @@ class HostRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     pids: list[int] = []
 
 
-class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
+class JobHostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one host says."""
 
     node: str = ""
@@ -101,7 +101,7 @@ class JobData:
     before: RasReport
     after: RasReport
     outstanding: Sequence[Outstanding] = ()
-    hosts: dict[str, HostStatus] = field(default_factory=dict)
+    hosts: dict[str, JobHostStatus] = field(default_factory=dict)
     # hosts that did not answer, with the reason
     silent: dict[str, str] = field(default_factory=dict)
     no_ras: str = ""  # why RAS has no report
@@ -151,7 +151,7 @@ class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=T
     fix: str = ""
     ras: RasReport | None = None
     outstanding: list[Outstanding] = []
-    hosts: dict[str, HostStatus] = {}  # by the name under which each was asked
+    hosts: dict[str, JobHostStatus] = {}  # by the name under which each was asked
     silent: dict[str, str] = {}  # hosts that did not answer, with the reason
 
 

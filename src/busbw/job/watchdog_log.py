@@ -40,7 +40,7 @@ EVEN = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_
 FIX_MISMATCH = "the ranks' programs differ: look for a branch that depends on the rank or its data"
 
 
-class Wait(NamedTuple):
+class TimedOutCall(NamedTuple):
     """A call that a rank gave up.
 
     `own` is the rank's number in the process group. `elements` is None where the log does not
@@ -85,7 +85,7 @@ def report(text: str) -> JobReport | None:
     waits, statuses = _read(text)
     if not waits:
         return None
-    by_group: dict[str, dict[int, Wait]] = defaultdict(dict)
+    by_group: dict[str, dict[int, TimedOutCall]] = defaultdict(dict)
     for wait in sorted(waits, reverse=True, key=lambda wait: wait.number):  # a rank's first stays
         by_group[_group_of(wait, statuses)][wait.rank] = wait
     of_groups = [
@@ -104,7 +104,7 @@ def report(text: str) -> JobReport | None:
     )
 
 
-def _group_of(wait: Wait, statuses: set[Status]) -> str:
+def _group_of(wait: TimedOutCall, statuses: set[Status]) -> str:
     """The group that the rank names, or else the only one in which others gave up a call of this
     number; '' if there is none.
     """
@@ -114,7 +114,7 @@ def _group_of(wait: Wait, statuses: set[Status]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _read(text: str) -> tuple[set[Wait], set[Status]]:
+def _read(text: str) -> tuple[set[TimedOutCall], set[Status]]:
     """The calls that ranks gave up, and how far they had come."""
     waits, statuses = set(), set()
     for compact in _compact(text):
@@ -122,7 +122,7 @@ def _read(text: str) -> tuple[set[Wait], set[Status]]:
         if caught and not (status and status.start() < caught.start()):
             rank, own, number, function, elements, limit_ms = caught.groups()
             waits.add(
-                Wait(
+                TimedOutCall(
                     int(rank or own),
                     int(own),
                     int(number),
@@ -154,7 +154,7 @@ class _Group:
     """
 
     name: str
-    waits: Sequence[Wait]
+    waits: Sequence[TimedOutCall]
     statuses: Mapping[int, Status]
 
     def conclusion(self) -> tuple[str, str]:

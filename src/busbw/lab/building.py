@@ -14,7 +14,7 @@ import msgspec
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.lab import gpus, host_exec, network, sshd, state
 from busbw.lab.processes import exists, inside, kill_all, mark, mounting
-from busbw.lab.types import NETWORK, HostStatus, Lab, LabHost, LabSpec, LabStatus, check_name
+from busbw.lab.types import NETWORK, Lab, LabHost, LabHostStatus, LabSpec, LabStatus, check_name
 
 
 def check_root() -> None:
@@ -137,7 +137,7 @@ def all_labs() -> list[Lab]:
 def status(lab: Lab) -> LabStatus:
     """Which parts of a lab exist now."""
     hosts = [
-        HostStatus(
+        LabHostStatus(
             host=host,
             there=exists(host.namespace),
             processes=len(inside(host.namespace)),

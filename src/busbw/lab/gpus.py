@@ -25,7 +25,7 @@ LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class GpuShare:
     """A host's GPUs by number; with `percent` of the multiprocessors if other hosts use the GPU
     too.
     """
@@ -52,7 +52,7 @@ def visible_gpus() -> list[int]:
     return [int(word) for word in dict.fromkeys(words)]
 
 
-def divide(hosts: int, gpus: Sequence[int], per_host: int | None) -> list[Share]:
+def divide(hosts: int, gpus: Sequence[int], per_host: int | None) -> list[GpuShare]:
     """The share of each host in the GPUs: `per_host` of them, or one if that is None.
 
     Hosts share GPUs if there are not enough for all of them. UsageError if there are too few for
@@ -62,14 +62,14 @@ def divide(hosts: int, gpus: Sequence[int], per_host: int | None) -> list[Share]
         here = f"this machine has {len(gpus)}" if gpus else "this machine has no GPU"
         raise UsageError(f"--gpus {per_host}: {here}", "leave --gpus out")
     if not gpus or per_host == 0:
-        return [Share()] * hosts
+        return [GpuShare()] * hosts
     count = per_host or 1
     numbers = itertools.cycle(gpus)
     taken = [tuple(itertools.islice(numbers, count)) for _ in range(hosts)]
     users = Counter(itertools.chain.from_iterable(taken))
     most = [max(users[gpu] for gpu in own) for own in taken]
     return [
-        Share(own, 100 // sharing if sharing > 1 else None)
+        GpuShare(own, 100 // sharing if sharing > 1 else None)
         for own, sharing in zip(taken, most, strict=True)
     ]
 

@@ -149,7 +149,7 @@ Write = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class _Stream:
+class _HostOutput:
     """One output of one host."""
 
     host: str
@@ -192,7 +192,7 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
             running.append(process)
             for stream, write in _outputs(process, out, err):
                 selector.register(
-                    stream, selectors.EVENT_READ, _Stream(host.name, write, _decoder())
+                    stream, selectors.EVENT_READ, _HostOutput(host.name, write, _decoder())
                 )
         try:
             _copy(selector, running, None)

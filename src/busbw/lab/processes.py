@@ -7,19 +7,19 @@ from pathlib import Path
 
 from busbw.core.errors import NoMeasurement
 from busbw.host.process import kill, start_time
-from busbw.lab.types import Mark
+from busbw.lab.types import ProcessMark
 from busbw.launch.cleanup import Cleanup
 
 KILL_LIMIT_S = 10.0
 NAMESPACES = Path("/run/netns")  # where iproute2 and pyroute2 keep named ones
 
 
-def mark(pid: int) -> Mark:
+def mark(pid: int) -> ProcessMark:
     """Marks a process so that it is never mistaken for a later one with the same pid."""
-    return Mark(pid, start_time(pid))
+    return ProcessMark(pid, start_time(pid))
 
 
-def alive(process: Mark) -> bool:
+def alive(process: ProcessMark) -> bool:
     """Whether this process still runs."""
     return start_time(process.pid) == process.start
 

@@ -15,7 +15,7 @@ from msgspec import Meta
 from busbw.core.errors import UsageError
 from busbw.core.host_ranges import listed
 from busbw.core.sizes import counted, short_size
-from busbw.launch.hosts import Host, hosts_text
+from busbw.launch.hosts import LaunchHost, hosts_text
 from busbw.link.types import bits_text
 from busbw.ui.columns import Column, aligned
 
@@ -122,7 +122,7 @@ class LabHost(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-class Mark(msgspec.Struct, frozen=True):
+class ProcessMark(msgspec.Struct, frozen=True):
     """A process, as pid and start time in clock ticks since boot: a later process may get the
     same pid.
     """
@@ -140,7 +140,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     spec: LabSpec
     hosts: list[LabHost]
-    owner: Mark | None  # the process that removes it; None: it stays until `busbw lab down`
+    owner: ProcessMark | None  # the process that removes it; None: it stays until `busbw lab down`
     notes: list[str] = []
     mps: Annotated[
         str, Meta(description="where processes that share GPUs find CUDA's Multi-Process Service")
@@ -188,7 +188,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
+class LabHostStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A host as it is now. `sshd`: whether it takes logins; None in a lab without sshd."""
 
     host: LabHost
@@ -202,7 +202,7 @@ class LabStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     lab: Lab
     leftover: bool
-    hosts: list[HostStatus]
+    hosts: list[LabHostStatus]
 
     @property
     def fine(self) -> bool:
@@ -230,8 +230,8 @@ def usage(lab: Lab) -> str:
     means = "through the lab's launch agent, which Open MPI and busbw use"
     if lab.spec.sshd:
         means = "by ssh"
-    places = shlex.quote(hosts_text([Host(name, 1) for name in names]))
-    links = shlex.quote(hosts_text([Host(name) for name in names]))
+    places = shlex.quote(hosts_text([LaunchHost(name, 1) for name in names]))
+    links = shlex.quote(hosts_text([LaunchHost(name) for name in names]))
     largest = short_size(_largest_bytes(lab.spec.shape.rate))
     sweep = f"busbw run all_reduce --hosts {places} -b 1K -e {largest} -f 4"
     return (
@@ -297,7 +297,7 @@ def _gpus(host: LabHost) -> str:
     return numbers or "none"
 
 
-def _state(status: HostStatus) -> str:
+def _state(status: LabHostStatus) -> str:
     if not status.there:
         return "its network is gone"
     return "sshd has ended" if status.sshd is False else "ok"

@@ -13,7 +13,7 @@ from zipfile import BadZipFile, ZipFile
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.version import __version__
 from busbw.launch import remote
-from busbw.launch.deployed import Deployed
+from busbw.launch.deployed import DeployedBusbw
 from busbw.launch.remote_ps import SSH_FAILED
 from busbw.launch.single_file import build
 
@@ -53,14 +53,14 @@ HOST_PLACEHOLDER = "%h"  # stands for the host in a message, as in ssh's configu
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeployOutcome:
     """Hosts that ended in the same way; `problem` is '' where busbw runs.
 
     HOST_PLACEHOLDER in the problem and in the hint stands for a host.
     """
 
     hosts: tuple[str, ...]
-    started: Deployed | None
+    started: DeployedBusbw | None
     problem: str = ""
     hint: str = ""
 
@@ -90,7 +90,9 @@ def build_file(path: Path) -> None:
         ) from error
 
 
-def deploy(hosts: Sequence[str], file: Path, to: str, python: str, limit_s: float) -> list[Outcome]:
+def deploy(
+    hosts: Sequence[str], file: Path, to: str, python: str, limit_s: float
+) -> list[DeployOutcome]:
     """Copy `file` to the path `to` on each host and start it there with `python`.
 
     The hosts are copied to side by side, each within `limit_s` seconds. The outcomes are those
@@ -99,18 +101,18 @@ def deploy(hosts: Sequence[str], file: Path, to: str, python: str, limit_s: floa
     size = str(file.stat().st_size)
     words = ["sh", "-c", _RECEIVE_SCRIPT, "sh", to, size, python, f"{limit_s:g}"]
     inputs = dict.fromkeys(hosts, file)
-    outcomes: dict[tuple[Deployed | None, str, str], list[str]] = {}
+    outcomes: dict[tuple[DeployedBusbw | None, str, str], list[str]] = {}
     for done in remote.run_each(dict.fromkeys(hosts, words), limit_s, inputs):
         outcomes.setdefault(_outcome(done, to), []).append(done.host)
     ordered = sorted(outcomes.items(), key=lambda item: bool(item[0][1]))
-    return [Outcome(tuple(names), *outcome) for outcome, names in ordered]
+    return [DeployOutcome(tuple(names), *outcome) for outcome, names in ordered]
 
 
-def _outcome(done: remote.Done, to: str) -> tuple[Deployed | None, str, str]:
+def _outcome(done: remote.CommandResult, to: str) -> tuple[DeployedBusbw | None, str, str]:
     """What runs on a host; else the problem and its hint."""
     if not done.problem:
         try:
-            return done.answer(Deployed), "", ""
+            return done.answer(DeployedBusbw), "", ""
         except ValueError:
             start = done.out[:60].decode(errors="replace")
             return (
@@ -121,7 +123,7 @@ def _outcome(done: remote.Done, to: str) -> tuple[Deployed | None, str, str]:
     return None, _problem(done, to), _hint(done, to)
 
 
-def _problem(done: remote.Done, to: str) -> str:
+def _problem(done: remote.CommandResult, to: str) -> str:
     """The host's own message: its line that begins with `error:`, else the last line.
 
     It has the path of the file instead of the temporary one, and %h instead of the host's name, so
@@ -136,7 +138,7 @@ def _problem(done: remote.Done, to: str) -> str:
     return re.sub(rf"(?<![\w.-]){re.escape(done.host)}(?![\w.-])", HOST_PLACEHOLDER, text)
 
 
-def _hint(done: remote.Done, to: str) -> str:
+def _hint(done: remote.CommandResult, to: str) -> str:
     if done.code is None:
         return "give each host more time, like --limit 300"
     if done.code == SSH_FAILED:
@@ -147,6 +149,6 @@ def _hint(done: remote.Done, to: str) -> str:
     return _stated(done, "hint: ") or space
 
 
-def _stated(done: remote.Done, start: str) -> str:
+def _stated(done: remote.CommandResult, start: str) -> str:
     lines = [line for line in done.error.splitlines() if line.startswith(start)]
     return lines[0].removeprefix(start) if lines else ""

@@ -1,4 +1,4 @@
-"""Says what a single file that was copied to this host is, as JSON of a Deployed.
+"""Says what a single file that was copied to this host is, as JSON of a DeployedBusbw.
 
 `python3 busbw.pyz -m busbw.launch.deployed` also unpacks the packages, so that the next start finds
 them.
@@ -12,7 +12,7 @@ import msgspec
 from busbw.core.version import __version__
 
 
-class Deployed(msgspec.Struct, frozen=True):
+class DeployedBusbw(msgspec.Struct, frozen=True):
     """A busbw that started: its version, and the version and path of its Python."""
 
     busbw: str
@@ -22,7 +22,7 @@ class Deployed(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Print what runs here."""
-    deployed = Deployed(__version__, platform.python_version(), sys.executable)
+    deployed = DeployedBusbw(__version__, platform.python_version(), sys.executable)
     sys.stdout.write(msgspec.json.encode(deployed).decode() + "\n")
 
 

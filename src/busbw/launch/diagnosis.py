@@ -50,7 +50,7 @@ class Helper:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StallEvidence:
     """What is known about a stalled job."""
 
     ranks: int  # how many the job has
@@ -163,7 +163,7 @@ def _list_ranks(ranks: list[int]) -> str:
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
 
 
-def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None) -> TimedOut:
+def conclude(evidence: StallEvidence, waited_s: float, leaving_s: float | None = None) -> TimedOut:
     """The error that ends the job.
 
     `waited_s` is the time since the last report, `leaving_s` the time since the result is complete.
@@ -178,7 +178,7 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     return TimedOut(text, hint, options=["limit"])
 
 
-def absent(evidence: Evidence, limit_s: float) -> TimedOut:
+def absent(evidence: StallEvidence, limit_s: float) -> TimedOut:
     """The error when some ranks never started."""
     missing = [rank for rank in range(evidence.ranks) if rank not in evidence.here]
     broken, links_down = evidence.broken(), evidence.unlinked()
@@ -198,13 +198,13 @@ def absent(evidence: Evidence, limit_s: float) -> TimedOut:
 
 
 def death(
-    evidence: Evidence, rank: int, ending: str = "exited without an error message"
+    evidence: StallEvidence, rank: int, ending: str = "exited without an error message"
 ) -> NoMeasurement:
     """The error when a rank exited and the launcher did not report which one."""
     return NoMeasurement(f"{evidence.name(rank)} {ending}", _broken_hint(evidence, {rank: GONE}))
 
 
-def death_without_end(evidence: Evidence, rank: int) -> NoMeasurement:
+def death_without_end(evidence: StallEvidence, rank: int) -> NoMeasurement:
     """The error when a rank exited and the job did not end.
 
     It may have lost its connection to a rank of another host that died before it, which a stopped
@@ -223,7 +223,7 @@ def death_without_end(evidence: Evidence, rank: int) -> NoMeasurement:
     return NoMeasurement("; ".join([*causes, error.message]), hint)
 
 
-def _stall_text(evidence: Evidence, waited_s: float, leaving_s: float | None) -> str:
+def _stall_text(evidence: StallEvidence, waited_s: float, leaving_s: float | None) -> str:
     if leaving_s is not None:
         return (
             f"everything was measured, but the job did not end within {leaving_s:.0f} s and was"
@@ -237,7 +237,7 @@ def _stall_text(evidence: Evidence, waited_s: float, leaving_s: float | None) ->
     return f"{first.phase_text} made no progress for {first.waited_s:.0f} s"
 
 
-def _cannot_run(evidence: Evidence) -> tuple[str, str] | None:
+def _cannot_run(evidence: StallEvidence) -> tuple[str, str] | None:
     """The cause where processes are stopped, have ended, or have not read their modules."""
     broken = evidence.broken()
     if evidence.helpers and not any(state in STOPPED for state in broken.values()):
@@ -252,7 +252,7 @@ def _cannot_run(evidence: Evidence) -> tuple[str, str] | None:
     return None
 
 
-def _cause(evidence: Evidence) -> tuple[str, str]:
+def _cause(evidence: StallEvidence) -> tuple[str, str]:
     cause = _cannot_run(evidence)
     if cause:
         return cause
@@ -283,7 +283,7 @@ def _cause(evidence: Evidence) -> tuple[str, str]:
     return _same_step(evidence)
 
 
-def _silent_ranks(evidence: Evidence, silent: Sequence[int]) -> tuple[str, str]:
+def _silent_ranks(evidence: StallEvidence, silent: Sequence[int]) -> tuple[str, str]:
     """The cause where some ranks report and the `silent` ones do not."""
     alive = " although alive" if all(rank in evidence.states for rank in silent) else ""
     names, hosts = evidence.names(silent), evidence.hosts_of(silent)
@@ -302,7 +302,7 @@ def _list_hosts(hosts: set[str]) -> str:
     return ", ".join(sorted(hosts)) if 0 < len(hosts) <= MAX_HOSTS else f"{len(hosts)} hosts"
 
 
-def _late_ranks(evidence: Evidence) -> tuple[str, str]:
+def _late_ranks(evidence: StallEvidence) -> tuple[str, str]:
     late = evidence.late()
     others = next(report for rank, report in evidence.stalled.items() if rank not in late)
     verb = "is" if len(late) == 1 else "are"
@@ -317,14 +317,14 @@ def _current_call(reports: Mapping[int, Stalled]) -> str:
     return " > ".join(next(iter(reports.values())).doing)
 
 
-def _library_report(evidence: Evidence) -> str:
+def _library_report(evidence: StallEvidence) -> str:
     for report in evidence.stalled.values():
         if report.library:
             return f"\nNCCL reports:\n{report.library}"
     return ""
 
 
-def _same_step(evidence: Evidence) -> tuple[str, str]:
+def _same_step(evidence: StallEvidence) -> tuple[str, str]:
     """The cause where all ranks wait at the same step."""
     message = (
         f"no rank is late: all {len(evidence.stalled)} wait at the same step"
@@ -339,7 +339,7 @@ def _same_step(evidence: Evidence) -> tuple[str, str]:
     return message, hint
 
 
-def _broken(evidence: Evidence, broken: Mapping[int, str]) -> str:
+def _broken(evidence: StallEvidence, broken: Mapping[int, str]) -> str:
     by_state: dict[str, list[int]] = {}
     for rank, state in sorted(broken.items()):
         by_state.setdefault(STATES.get(state, state), []).append(rank)
@@ -349,12 +349,12 @@ def _broken(evidence: Evidence, broken: Mapping[int, str]) -> str:
     )
 
 
-def _helpers(evidence: Evidence) -> str:
+def _helpers(evidence: StallEvidence) -> str:
     verb = "is" if len(evidence.helpers) == 1 else "are"
     return f"{' and '.join(map(str, evidence.helpers))} {verb} stopped"
 
 
-def _and_silent(evidence: Evidence) -> str:
+def _and_silent(evidence: StallEvidence) -> str:
     """`, and rank 3 on h2 does not report any more`; '' if all ranks report or none does."""
     silent = evidence.silent() if evidence.stalled else []
     if not silent:
@@ -363,7 +363,7 @@ def _and_silent(evidence: Evidence) -> str:
     return f", and {evidence.names(silent)} {verb} not report any more"
 
 
-def _broken_hint(evidence: Evidence, broken: Mapping[int, str]) -> str:
+def _broken_hint(evidence: StallEvidence, broken: Mapping[int, str]) -> str:
     rank, state = min(broken.items())
     if state == FROZEN:
         return _THAW
@@ -374,7 +374,7 @@ def _broken_hint(evidence: Evidence, broken: Mapping[int, str]) -> str:
     return f"{ssh}dmesg | tail   (out of memory, or killed by a user)"
 
 
-def _links_down(evidence: Evidence, links_down: Mapping[str, list[str]]) -> tuple[str, str]:
+def _links_down(evidence: StallEvidence, links_down: Mapping[str, list[str]]) -> tuple[str, str]:
     links = " and ".join(
         f"{', '.join(names)} on {host}" for host, names in sorted(links_down.items())
     )

@@ -8,7 +8,14 @@ from pathlib import Path
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
 from busbw.core.host_ranges import split_words
-from busbw.launch.hosts import Host, parse_entry, parse_hosts, parse_slots, with_user, without_user
+from busbw.launch.hosts import (
+    LaunchHost,
+    parse_entry,
+    parse_hosts,
+    parse_slots,
+    with_user,
+    without_user,
+)
 
 HINT = "write one host per line, like: h1 slots=8"
 # https://docs.open-mpi.org/en/v5.0.x/launching-apps/scheduling.html; MPICH's Hydra has `user`
@@ -18,7 +25,7 @@ _USER = ("user", "username", "user_name", "user-name")
 _AROUND = re.compile(r"\s*([,=])\s*")
 
 
-def given_hosts(hosts: str, hostfile: Path | str | None) -> tuple[Host, ...]:
+def given_hosts(hosts: str, hostfile: Path | str | None) -> tuple[LaunchHost, ...]:
     """The hosts of --hosts or --hostfile; none without these options."""
     if hosts and hostfile:
         raise UsageError("--hosts and --hostfile both name the hosts", "leave out one of them")
@@ -27,7 +34,7 @@ def given_hosts(hosts: str, hostfile: Path | str | None) -> tuple[Host, ...]:
     return parse_hosts(hosts) if hosts else ()
 
 
-def read_hostfile(path: str) -> tuple[Host, ...]:
+def read_hostfile(path: str) -> tuple[LaunchHost, ...]:
     """The hosts of a hostfile. Raises UsageError if it cannot be read or parsed."""
     try:
         text = read_text(path)
@@ -39,13 +46,13 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
     return parse_hostfile(text, f"--hostfile {path}")
 
 
-def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
+def parse_hostfile(text: str, source: str) -> tuple[LaunchHost, ...]:
     """The hosts in the text of a hostfile, in order of their first lines.
 
     The slots of repeated hosts are added up, as Open MPI does. UsageError names the line after
     `source`.
     """
-    hosts: dict[str, Host] = {}
+    hosts: dict[str, LaunchHost] = {}
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         entry = line.partition("#")[0].strip()
         if not entry:
@@ -53,20 +60,20 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
         for host in _line(entry, f"{source}, line {number}"):
             before = hosts.get(without_user(host.name))
             if before:
-                host = Host(before.name, (before.slots or 1) + (host.slots or 1))
+                host = LaunchHost(before.name, (before.slots or 1) + (host.slots or 1))
             hosts[without_user(host.name)] = host
     if not hosts:
         raise UsageError(f"{source}: no host in it", HINT)
     return tuple(hosts.values())
 
 
-def _line(entry: str, where: str) -> list[Host]:
+def _line(entry: str, where: str) -> list[LaunchHost]:
     """The hosts of one line: names between commas, then settings such as `slots=8`."""
     names, *settings = _AROUND.sub(r"\1", entry).split()
     # A word without `=` is an attribute in PDSH's genders, and a number in other files.
     if "=" in names or not all("=" in setting for setting in settings):
         raise UsageError(f"{where}: '{entry}' is not a host with its slots", HINT)
-    hosts: list[Host] = []
+    hosts: list[LaunchHost] = []
     for name in split_words(names, where):
         hosts += parse_entry(name, where)
     for setting in settings:
@@ -74,11 +81,11 @@ def _line(entry: str, where: str) -> list[Host]:
     return hosts
 
 
-def _with(host: Host, setting: str, where: str) -> Host:
+def _with(host: LaunchHost, setting: str, where: str) -> LaunchHost:
     """The host with a setting of its line."""
     key, _, value = setting.partition("=")
     if key in _SLOTS:
-        return Host(host.name, parse_slots(value, where, host.name))
+        return LaunchHost(host.name, parse_slots(value, where, host.name))
     if key in _USER:
         return with_user(host, value, where)
     if key in _MOST_SLOTS:

@@ -21,7 +21,7 @@ _SLOTS = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class LaunchHost:
     """One host: `name` is what ssh takes, also `user@h1`.
 
     `slots` is the number of ranks it takes, 0 if it is not given.
@@ -43,7 +43,7 @@ def without_user(name: str) -> str:
     return name.rpartition("@")[2]
 
 
-def hosts_text(hosts: Sequence[Host]) -> str:
+def hosts_text(hosts: Sequence[LaunchHost]) -> str:
     """The hosts as --hosts takes them: in their order, or many as ranges, `gpu[001-064]:8`."""
     if len(hosts) <= MOST_LISTED or any(":" in host.name for host in hosts):
         return ",".join(map(str, hosts))
@@ -52,23 +52,23 @@ def hosts_text(hosts: Sequence[Host]) -> str:
         by_slots.setdefault(host.slots, []).append(host.name)
     words: list[str] = []
     for slots, names in by_slots.items():
-        words += (str(Host(word, slots)) for word in split_words(fold(names), "--hosts"))
+        words += (str(LaunchHost(word, slots)) for word in split_words(fold(names), "--hosts"))
     return ",".join(words)
 
 
 def probe_command(hosts: Sequence[str]) -> str:
     """A command that shows which of several hosts cannot be reached."""
     if len(hosts) > MOST_LISTED:
-        return f"busbw check launch --hosts '{hosts_text(list(map(Host, hosts)))}'"
+        return f"busbw check launch --hosts '{hosts_text(list(map(LaunchHost, hosts)))}'"
     names = " ".join(hosts)
     return f"for h in {names}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
 
 
-def with_user(host: Host, user: str, where: str) -> Host:
+def with_user(host: LaunchHost, user: str, where: str) -> LaunchHost:
     """The host for another user; UsageError, which begins with `where`, for an invalid name."""
     if not _USER.fullmatch(user):
         raise UsageError(f"{where}: '{user}' is not the name of a user", "write user@host")
-    return Host(f"{user}@{without_user(host.name)}", host.slots)
+    return LaunchHost(f"{user}@{without_user(host.name)}", host.slots)
 
 
 def is_host(text: str) -> bool:
@@ -82,7 +82,7 @@ def is_host(text: str) -> bool:
     return bool(_NAME.fullmatch(name) or _IPV6.fullmatch(name))
 
 
-def parse_hosts(text: str) -> tuple[Host, ...]:
+def parse_hosts(text: str) -> tuple[LaunchHost, ...]:
     """The hosts of `--hosts`, separated by commas or spaces.
 
     Raises UsageError for an empty list, an invalid name, range or number of slots, or a duplicate.
@@ -98,7 +98,7 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     return hosts
 
 
-def _repeated(hosts: Iterable[Host]) -> Iterator[str]:
+def _repeated(hosts: Iterable[LaunchHost]) -> Iterator[str]:
     names = set()
     for name in (without_user(host.name) for host in hosts):
         if name in names:
@@ -106,7 +106,7 @@ def _repeated(hosts: Iterable[Host]) -> Iterator[str]:
         names.add(name)
 
 
-def parse_entry(text: str, where: str) -> list[Host]:
+def parse_entry(text: str, where: str) -> list[LaunchHost]:
     """The hosts of one entry: `h1:8`, `user@gpu[01-16]`, `[fd00::2]:8`.
 
     UsageError, which begins with `where`, if it is none.
@@ -116,7 +116,7 @@ def parse_entry(text: str, where: str) -> list[Host]:
         names, slots = _address(text, rest, where)
     else:
         names, slots = _names(text, rest, where)
-    hosts = [Host(name, slots) for name in names]
+    hosts = [LaunchHost(name, slots) for name in names]
     return [with_user(host, user, where) for host in hosts] if at else hosts
 
 
@@ -164,25 +164,27 @@ def parse_slots(text: str, where: str, host: str) -> int:
     return int(text)
 
 
-def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
+def share(
+    hosts: Sequence[LaunchHost], ranks: int | None, default: int = 1
+) -> tuple[LaunchHost, ...]:
     """The hosts with the slots that `ranks` ranks occupy, or with all slots for None.
 
     Hosts are filled in order, or evenly if no host has slots. `default` is the number of slots of a
     host without any when `ranks` is None. UsageError if there are too few slots.
     """
     if ranks is None:
-        return tuple(Host(host.name, host.slots or default) for host in hosts)
+        return tuple(LaunchHost(host.name, host.slots or default) for host in hosts)
     if ranks < 1:
         raise UsageError(f"-n {ranks}: at least one rank is needed", "give -n 1 or more")
     if not any(host.slots for host in hosts):
         per_host, remainder = divmod(ranks, len(hosts))
-        even = [Host(host.name, per_host + (i < remainder)) for i, host in enumerate(hosts)]
+        even = [LaunchHost(host.name, per_host + (i < remainder)) for i, host in enumerate(hosts)]
         return tuple(host for host in even if host.slots)
-    known = tuple(Host(host.name, host.slots or 1) for host in hosts)
+    known = tuple(LaunchHost(host.name, host.slots or 1) for host in hosts)
     total = sum(host.slots for host in known)
     if ranks > total:
         per_host = -(-ranks // len(known))
-        enough = hosts_text([Host(host.name, per_host) for host in known])
+        enough = hosts_text([LaunchHost(host.name, per_host) for host in known])
         raise UsageError(
             f"-n {ranks}: the {len(known)} hosts have {total} slots",
             f"give more slots, like --hosts {enough}",
@@ -190,14 +192,14 @@ def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[H
     return _fill(known, ranks)
 
 
-def _fill(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+def _fill(hosts: Sequence[LaunchHost], ranks: int) -> tuple[LaunchHost, ...]:
     """Slots of each host up to `ranks` in total; hosts without ranks are left out."""
     filled = []
     for host in hosts:
         slots = min(host.slots, ranks)
         ranks -= slots
         if slots:
-            filled.append(Host(host.name, slots))
+            filled.append(LaunchHost(host.name, slots))
     return tuple(filled)
 
 

@@ -20,7 +20,7 @@ from busbw.core.program import install_hint
 from busbw.core.secret_names import secret_name
 from busbw.launch import interfaces
 from busbw.launch.cleanup import MARKER
-from busbw.launch.hosts import Host, without_user
+from busbw.launch.hosts import LaunchHost, without_user
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10"
 # When a rank dies, Open MPI aborts the others of its host. The delay lets mpirun see the first
@@ -104,7 +104,7 @@ def command(
     mpirun: Mpirun,
     program: Sequence[str],
     ranks: int,
-    hosts: Sequence[Host] = (),
+    hosts: Sequence[LaunchHost] = (),
     ifname: str = "",
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
@@ -150,7 +150,7 @@ def _local(mpirun: Mpirun, ranks: int) -> list[str]:
 
 
 def _remote(
-    mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping[str, str]
+    mpirun: Mpirun, hosts: Sequence[LaunchHost], ifname: str, environ: Mapping[str, str]
 ) -> list[str]:
     runtime, agent = ("--prtemca", "plm_ssh") if mpirun.major >= 5 else ("--mca", "plm_rsh")
     variable = "PRTE_MCA_plm" if mpirun.major >= 5 else "OMPI_MCA_plm"
@@ -162,7 +162,7 @@ def _remote(
             f"unset {variable}",
         )
     user = _user_of_all(hosts) if ssh_args(environ) else ""
-    bare = [Host(without_user(host.name), host.slots) for host in hosts]
+    bare = [LaunchHost(without_user(host.name), host.slots) for host in hosts]
     line = ["--host", ",".join(map(str, bare if user else hosts))]
     line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll"]
     if ifname:
@@ -188,7 +188,7 @@ def _remote(
     return [*line, runtime, f"{agent}_args", arguments] if arguments else line
 
 
-def _user_of_all(hosts: Sequence[Host]) -> str:
+def _user_of_all(hosts: Sequence[LaunchHost]) -> str:
     """The user before the `@` of every host; '' for none, or several.
 
     UsageError for several with addresses: PRRTE 3 reads root@10.0.0.1 as a name in the domain

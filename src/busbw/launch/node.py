@@ -44,7 +44,7 @@ class NodeFailed(NoMeasurement):
     """The process answered that it could not do what was asked."""
 
 
-class Node:
+class RemoteNode:
     """A process on `host`, started with the command line `words`.
 
     NodeLost if the agent cannot be started; `close` ends the process.

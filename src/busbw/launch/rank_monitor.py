@@ -327,12 +327,12 @@ class RankMonitor:
             self._evidence_of_reports(), first, f"died of {signal_words(signal)}"
         )
 
-    def _evidence_of_reports(self) -> diagnosis.Evidence:
-        return diagnosis.Evidence(
+    def _evidence_of_reports(self) -> diagnosis.StallEvidence:
+        return diagnosis.StallEvidence(
             self.ranks, self.started_ranks, {}, gpus=self.gpus(), hosts=self.hosts
         )
 
-    def collect_evidence(self) -> diagnosis.Evidence:
+    def collect_evidence(self) -> diagnosis.StallEvidence:
         """The reports of ranks, and what their hosts know of the job's processes."""
         pending = self.pending_survey or self._ask_hosts()
         self.pending_survey = None
@@ -346,7 +346,7 @@ class RankMonitor:
         }
         if self.sweep_ended:  # it is right then that a rank has ended
             silent = {rank: state for rank, state in silent.items() if state not in process.ENDED}
-        return diagnosis.Evidence(
+        return diagnosis.StallEvidence(
             ranks=self.ranks,
             here=self.started_ranks,
             stalled=self.stall_reports,

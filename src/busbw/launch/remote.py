@@ -35,7 +35,7 @@ _ANSWER_BYTES = 128 << 20  # at most: answers are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """What a command did on a host.
 
     `code` is its exit code, 255 also if ssh failed. It is None if the command was killed; `killed`
@@ -67,7 +67,7 @@ class Done:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningCommand:
     host: str
     process: subprocess.Popen[bytes]
     # Files, not pipes: processes that the agent leaves behind could keep a pipe open.
@@ -116,7 +116,7 @@ def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None =
 
 def run(
     hosts: Sequence[str], words: Sequence[str], limit_s: float, stdin: bytes = b""
-) -> list[Done]:
+) -> list[CommandResult]:
     """Run `words` on all hosts with the bytes `stdin` as input; as `run_each`."""
     return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, stdin))
 
@@ -127,14 +127,14 @@ def run_each(
     inputs: Mapping[str, bytes | Path],
     *,
     together: bool = False,
-) -> list[Done]:
+) -> list[CommandResult]:
     """Run the words of each host on it, with the host's `inputs`, bytes or a file, on stdin.
 
     MAX_AGENTS run at a time, and each has `limit_s` seconds. With `together` all run at the same
     time, and the limit is one for all. Commands that have not ended then are killed. The results
     have the order of the hosts.
     """
-    waiting, running, done = list(words), dict[str, _Running](), dict[str, Done]()
+    waiting, running, done = list(words), dict[str, _RunningCommand](), dict[str, CommandResult]()
     limit = len(words) if together else MAX_AGENTS
     if together:
         allow_open_files()  # two for each host
@@ -145,7 +145,7 @@ def run_each(
                 host = waiting.pop(0)
                 deadline = end if together else time.monotonic() + limit_s
                 started = _start(host, words[host], inputs[host], deadline)
-                if isinstance(started, Done):
+                if isinstance(started, CommandResult):
                     done[host] = started
                 else:
                     running[host] = started
@@ -163,9 +163,9 @@ def run_each(
 
 def _start(
     host: str, words: Sequence[str], given: bytes | Path, deadline: float
-) -> _Running | Done:
+) -> _RunningCommand | CommandResult:
     if not is_host(host):  # a name that a program reported
-        return Done(host, 127, b"", "this is not a host name")
+        return CommandResult(host, 127, b"", "this is not a host name")
     line = command(host, words)
     out = os.fdopen(os.memfd_create("out"), "w+b")
     error = os.fdopen(os.memfd_create("error"), "w+b")
@@ -183,8 +183,8 @@ def _start(
     except OSError as failure:
         out.close()
         error.close()
-        return Done(host, 127, b"", f"{line[0]}: {failure.strerror}")
-    return _Running(host, process, out, error, deadline)
+        return CommandResult(host, 127, b"", f"{line[0]}: {failure.strerror}")
+    return _RunningCommand(host, process, out, error, deadline)
 
 
 def _file_of(data: bytes) -> BinaryIO:
@@ -194,15 +194,15 @@ def _file_of(data: bytes) -> BinaryIO:
     return file
 
 
-def _end(agent: _Running, reason: str = "") -> Done:
+def _end(agent: _RunningCommand, reason: str = "") -> CommandResult:
     """What the command did; it is killed, for the `reason`, if it still runs."""
     code = agent.process.poll()
     with agent.out, agent.error:
         if code is None:
             kill(agent.process)
-            return Done(agent.host, None, b"", last_bytes(agent.error), reason)
+            return CommandResult(agent.host, None, b"", last_bytes(agent.error), reason)
         agent.out.seek(0)
-        return Done(agent.host, code, agent.out.read(), last_bytes(agent.error))
+        return CommandResult(agent.host, code, agent.out.read(), last_bytes(agent.error))
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:

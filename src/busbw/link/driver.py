@@ -17,14 +17,14 @@ from busbw.core.version import __version__
 from busbw.host.endpoints import Endpoint
 from busbw.host.process import allow_open_files
 from busbw.launch import remote
-from busbw.launch.node import Node
+from busbw.launch.node import RemoteNode
 from busbw.launch.signal_handlers import interrupt_deferred
 from busbw.link import findings, schedule
 from busbw.link import pair as messages
-from busbw.link.pair import PairTest, Place
+from busbw.link.pair import PairEnd, PairTest
 from busbw.link.perftest import BUILD
 from busbw.link.schedule import Pair, disjoint, pairs_without, rounds
-from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
+from busbw.link.types import PERFTEST, LinkHost, LinkReport, LinkSpec, PairFlow
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -63,7 +63,7 @@ class Tournament:
             spec=spec, busbw=__version__, start=now(), hosts=[LinkHost(name) for name in hosts]
         )
         self._spec, self._save, self._warn = spec, save, warn
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, RemoteNode] = {}
         self._lock = threading.Lock()
         self._ended = False
         self._next_save = 0.0
@@ -81,7 +81,7 @@ class Tournament:
         with self._lock:
             self._ended = True
         nodes = list(self._nodes.values())
-        _map_threads(Node.close, nodes, len(nodes))
+        _map_threads(RemoteNode.close, nodes, len(nodes))
         self.report.end = now()
         self.report.findings = findings.findings(self.report)
         self._save(self.report)
@@ -123,7 +123,7 @@ class Tournament:
         def start(at: int) -> messages.Description | None:
             host = self.report.hosts[at]
             try:
-                node = Node(host.name, remote.busbw("link", "--node"))
+                node = RemoteNode(host.name, remote.busbw("link", "--node"))
                 with self._lock:
                     ended = self._ended
                     self._nodes[at] = node
@@ -242,10 +242,10 @@ class Tournament:
             self._save(self.report)
             self._next_save = time.monotonic() + (time.monotonic() - start_s) / WRITING_SHARE
 
-    def _place(self, rail: int, at: int) -> Place:
+    def _place(self, rail: int, at: int) -> PairEnd:
         port = self.report.rails[rail].endpoints[at]
         assert port is not None  # hosts without a port were excluded
-        return Place(at, self._nodes[at], port)
+        return PairEnd(at, self._nodes[at], port)
 
     def _slow_pairs(self, rail: int) -> list[Pair]:
         """Slow pairs of hosts that are not slow: other traffic may have disturbed them."""
@@ -255,7 +255,7 @@ class Tournament:
         ]
         return list(dict.fromkeys(pairs))[:MAX_REPEATED_PAIRS]
 
-    def _replace(self, flows: Sequence[Flow]) -> None:
+    def _replace(self, flows: Sequence[PairFlow]) -> None:
         """Put each flow in the place of the earlier one if its rate is higher."""
         places = {
             (flow.rail, flow.sender, flow.receiver, flow.together): at

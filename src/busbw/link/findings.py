@@ -7,11 +7,11 @@ The increases of counters during the transfers are evidence for the cause of a l
 from collections.abc import Collection, Iterable, Sequence
 
 from busbw.core.counters import CounterKind, counters_by_name
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
-from busbw.link.slow_endpoints import End, Measured, Solution, solve
-from busbw.link.types import TCP, Flow, LinkReport, bits_text
+from busbw.link.slow_endpoints import End, PairRate, Solution, solve
+from busbw.link.types import TCP, LinkReport, PairFlow, bits_text
 
 Key = tuple[str, str, str]  # host, port or "tcp", counter
 MAX_SHOWN = 6
@@ -24,7 +24,7 @@ FIX = (
 FEWER_CPUS = "measure with --test perftest, or with more --streams"
 
 
-def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int]:
+def sums(flows: Iterable[PairFlow], kinds: Collection[CounterKind]) -> dict[Key, int]:
     """The increases of counters of these kinds, added up over all flows."""
     increases: dict[Key, int] = {}
     for flow in flows:
@@ -39,7 +39,7 @@ def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int
     return increases
 
 
-def evidence(flows: Iterable[Flow]) -> str:
+def evidence(flows: Iterable[PairFlow]) -> str:
     """The loss, congestion and fault counters that increased most beyond normal; '' if none did.
 
     Ticks are left out: a healthy port counts millions, and the time that the counter covers is not
@@ -60,21 +60,21 @@ def evidence(flows: Iterable[Flow]) -> str:
     )
 
 
-def findings(report: LinkReport) -> list[Finding]:
+def findings(report: LinkReport) -> list[RunFinding]:
     """All findings: hosts and ports that are missing first, then each rail."""
     result = _missing(report)
     for rail in range(len(report.rails)):
-        result += _Rail(report, rail).findings()
+        result += _RailFindings(report, rail).findings()
     return result
 
 
 def solution(report: LinkReport, rail: int, *, together: bool = False) -> Solution:
     """The slow ends and pairs of a rail; `together`: from transfers in both directions at once."""
     flows = (flow for flow in report.flows if flow.rail == rail and flow.together is together)
-    return solve([Measured(flow.sender, flow.receiver, flow.rate) for flow in flows if flow.rate])
+    return solve([PairRate(flow.sender, flow.receiver, flow.rate) for flow in flows if flow.rate])
 
 
-def limit(report: LinkReport, flow: Flow) -> float | None:
+def limit(report: LinkReport, flow: PairFlow) -> float | None:
     """The bytes of data per second that a flow's link can carry; None without line rate or MTU."""
     endpoints = report.rails[flow.rail].endpoints
     sender, receiver = endpoints[flow.sender], endpoints[flow.receiver]
@@ -86,10 +86,10 @@ def limit(report: LinkReport, flow: Flow) -> float | None:
     )
 
 
-def _missing(report: LinkReport) -> list[Finding]:
+def _missing(report: LinkReport) -> list[RunFinding]:
     problems = {host.name: host.problem for host in report.hosts if host.problem}
     result = [
-        Finding(HOST, Verdict.UNKNOWN, f"not measured completely: {text}")
+        RunFinding(HOST, Verdict.UNKNOWN, f"not measured completely: {text}")
         for text in by_reason(problems)
     ]
     for rail in report.rails:
@@ -100,11 +100,11 @@ def _missing(report: LinkReport) -> list[Finding]:
         ]
         if names:
             message = f"no port on {rail.name}: {listed(names)}"
-            result.append(Finding(HOST, Verdict.UNKNOWN, message, fix="name it with --rail"))
+            result.append(RunFinding(HOST, Verdict.UNKNOWN, message, fix="name it with --rail"))
     return result
 
 
-class _Rail:
+class _RailFindings:
     """The findings of one rail."""
 
     def __init__(self, report: LinkReport, rail: int) -> None:
@@ -112,7 +112,7 @@ class _Rail:
         self.flows = [flow for flow in report.flows if flow.rail == rail]
         self.slow: set[End] = set()
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[RunFinding]:
         """Faults, or a pass if all are alike; then the pass mark."""
         faults = self._failed()
         for together in (False, True):
@@ -127,7 +127,7 @@ class _Rail:
             return faults + marked + untimed
         return [self._alike(judged, marked), *marked, *untimed]
 
-    def _failed(self) -> list[Finding]:
+    def _failed(self) -> list[RunFinding]:
         """Transfers without a rate.
 
         A host that failed with all others gets one finding. Lost hosts have their own finding.
@@ -146,16 +146,16 @@ class _Rail:
         for at in sorted(dead):
             error = next(flow.error for flow in failed if at in (flow.sender, flow.receiver))
             message = f"{self._host(at)} exchanges no data with any host on {self.name}: {error}"
-            result.append(Finding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
+            result.append(RunFinding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
         others = [flow for flow in failed if not dead & {flow.sender, flow.receiver}]
         if others:
             pairs = _join_names([self._pair(flow.sender, flow.receiver) for flow in others])
             message = f"{len(others)} of {len(self.flows)} transfers failed on {self.name}: {pairs}"
             fix = "check firewall, route and MTU: `ping -M do`"
-            result.append(Finding("link.failed", Verdict.FAIL, message, others[0].error, fix))
+            result.append(RunFinding("link.failed", Verdict.FAIL, message, others[0].error, fix))
         return result
 
-    def _slow_hosts(self, solved: Solution, together: bool) -> list[Finding]:
+    def _slow_hosts(self, solved: Solution, together: bool) -> list[RunFinding]:
         """Slow hosts. With both directions at once, only ends that were not slow in one direction.
 
         Adds the slow ends to `self.slow`.
@@ -181,12 +181,14 @@ class _Rail:
             if all(flow.processor_bound for flow in flows):
                 message += "; the CPUs of one end were saturated"
             result.append(
-                Finding("link.host_slow", Verdict.WARN, message, evidence(flows), self._fix(host))
+                RunFinding(
+                    "link.host_slow", Verdict.WARN, message, evidence(flows), self._fix(host)
+                )
             )
         self.slow.update(level.end for level in levels)
         return result
 
-    def _slow_pairs(self, solved: Solution, together: bool) -> list[Finding]:
+    def _slow_pairs(self, solved: Solution, together: bool) -> list[RunFinding]:
         """One finding for all slow pairs of ends that are not slow themselves."""
         pairs = [pair for pair in solved.pairs if not self.slow & _ends(pair)]
         if not pairs:
@@ -213,12 +215,12 @@ class _Rail:
         if all(flow.processor_bound for flow in flows):
             message += "; but there the CPUs limited the rate, not the link"
             verdict, fix = Verdict.UNKNOWN, FEWER_CPUS
-        return [Finding("link.pair_slow", verdict, message, evidence(flows), fix)]
+        return [RunFinding("link.pair_slow", verdict, message, evidence(flows), fix)]
 
-    def _faults(self) -> list[Finding]:
+    def _faults(self) -> list[RunFinding]:
         """Counters of faults that rose: a link went down, or a sender gave up."""
         return [
-            Finding(
+            RunFinding(
                 "link.fault",
                 Verdict.WARN,
                 f"{host} {port} during the test on {self.name}: {name} +{increase}"
@@ -227,10 +229,10 @@ class _Rail:
             for (host, port, name), increase in sums(self.flows, {CounterKind.FAULT}).items()
         ]
 
-    def _mark(self, flows: Sequence[Flow]) -> list[Finding]:
+    def _mark(self, flows: Sequence[PairFlow]) -> list[RunFinding]:
         """Transfers below the pass mark; unknown without a mark, or if the CPUs were the limit."""
         gpu = self.report.spec.gpu is not None
-        below: list[tuple[Flow, float]] = []  # with the limit of the link
+        below: list[tuple[PairFlow, float]] = []  # with the limit of the link
         unmarked = 0
         for flow in flows:
             carried = limit(self.report, flow)
@@ -249,7 +251,7 @@ class _Rail:
                 " the line rate or MTU of a port is unknown"
             )
             fix = "give the line rate, like --line-rate 100Gbit/s"
-            result.append(Finding("link.mark", Verdict.UNKNOWN, message, fix=fix))
+            result.append(RunFinding("link.mark", Verdict.UNKNOWN, message, fix=fix))
         return result
 
     @property
@@ -259,8 +261,8 @@ class _Rail:
         return any(port is not None and port.in_lab for port in ports)
 
     def _below_mark(
-        self, below: Sequence[tuple[Flow, float]], count: int, *, bound: bool
-    ) -> Finding:
+        self, below: Sequence[tuple[PairFlow, float]], count: int, *, bound: bool
+    ) -> RunFinding:
         """The finding of flows below the mark, each with its limit, out of `count`; `bound`: the
         CPUs limited their rates.
         """
@@ -278,9 +280,9 @@ class _Rail:
             message += ", but there the CPUs limited the rate, not the link"
             verdict = Verdict.UNKNOWN
             fix = FEWER_CPUS
-        return Finding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)
+        return RunFinding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)
 
-    def _without_latency(self) -> list[Finding]:
+    def _without_latency(self) -> list[RunFinding]:
         """Pairs that transferred data, but whose small messages could not be timed."""
         failed = [
             latency
@@ -291,7 +293,7 @@ class _Rail:
             return []
         pairs = _join_names([self._pair(latency.a, latency.b) for latency in failed])
         return [
-            Finding(
+            RunFinding(
                 "link.latency",
                 Verdict.UNKNOWN,
                 f"small messages were not timed on {self.name}: {pairs}",
@@ -299,11 +301,11 @@ class _Rail:
             )
         ]
 
-    def _alike(self, flows: Sequence[Flow], marked: Sequence[Finding]) -> Finding:
+    def _alike(self, flows: Sequence[PairFlow], marked: Sequence[RunFinding]) -> RunFinding:
         solved = solution(self.report, self.rail)
         slowest = f"the slowest transfer has {bits_text(min(flow.rate or 0.0 for flow in flows))}"
         if solved.usual is not None:
-            return Finding(
+            return RunFinding(
                 "link.alike",
                 Verdict.PASS,
                 f"no slow host or pair on {self.name}: the usual rate is {bits_text(solved.usual)},"
@@ -312,8 +314,8 @@ class _Rail:
         if not marked:
             mark = "the pass mark of the lab's rate" if self._in_lab else "the pass mark"
             message = f"all transfers on {self.name} reach {mark}, {slowest}"
-            return Finding("link.alike", Verdict.PASS, message)
-        return Finding(
+            return RunFinding("link.alike", Verdict.PASS, message)
+        return RunFinding(
             "link.alike", Verdict.UNKNOWN, f"too few hosts on {self.name} to compare, {slowest}"
         )
 
@@ -331,7 +333,7 @@ class _Rail:
         return f"on {self.report.hosts[at].name}: {FIX.format(port=port.name if port else 'PORT')}"
 
 
-def _ends(flow: Flow | Measured) -> set[End]:
+def _ends(flow: PairFlow | PairRate) -> set[End]:
     return {End(flow.sender, True), End(flow.receiver, False)}
 
 

@@ -17,7 +17,7 @@ from busbw.link.text import (
     shade,
     share,
 )
-from busbw.link.types import TCP, Flow, LinkReport, bits_text
+from busbw.link.types import TCP, LinkReport, PairFlow, bits_text
 from busbw.ui.html.element import findings, framed, section, tag
 from busbw.ui.number_formats import local_time, text_or_unknown, time_text
 
@@ -111,7 +111,7 @@ def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
     return drawing
 
 
-def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Element:
+def _cell(pair: str, flow: PairFlow | None, full: float, x: float, y: float) -> Element:
     """A cell: a shade of the rate, a cross if it failed, a dot if nothing was measured.
 
     Cross and dot are legible without color.

@@ -13,7 +13,7 @@ from busbw.core.telemetry import change
 from busbw.core.version import __version__
 from busbw.host.endpoints import endpoints
 from busbw.host.host_vitals import Vitals
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 from busbw.link import pair as m
 from busbw.link import perftest, tcp
 from busbw.link.listening import Listener
@@ -21,7 +21,7 @@ from busbw.link.listening import Listener
 MARGIN_S = 10.0  # after the measured time, until a sender exits
 
 
-class Service:
+class LinkService:
     """Answers the driver's requests; several may run at once."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Service:
 
     def _describe(self, request: m.Describe) -> m.Description:
         program = perftest.detect() if request.perftest else None
-        return m.Description(platform.node(), __version__, endpoints(Live()), program)
+        return m.Description(platform.node(), __version__, endpoints(LiveMachine()), program)
 
     def _listen(self, request: m.Listen) -> m.Listening:
         listener, ticket = Listener(request.address, request.token), next(self._tickets)
@@ -98,12 +98,12 @@ class Service:
 
         return self._with_counters(work)
 
-    def _answer(self, request: m.Answer) -> m.Done:
+    def _answer(self, request: m.Answer) -> m.Acknowledgment:
         tcp.answer(self._listeners.pop(request.ticket), request.limit_s)
-        return m.Done()
+        return m.Acknowledgment()
 
-    def _ping(self, request: m.Ping) -> m.Trips:
-        return m.Trips(
+    def _ping(self, request: m.Ping) -> m.RoundTrips:
+        return m.RoundTrips(
             *tcp.ping(request.source, request.address, request.port, request.token, request.limit_s)
         )
 
@@ -124,7 +124,7 @@ class Service:
 
         return self._with_counters(work)
 
-    def _client(self, request: m.Client) -> m.TransferEnd | m.Trips:
+    def _client(self, request: m.Client) -> m.TransferEnd | m.RoundTrips:
         def run() -> str:
             return perftest.client(request.test, request.address, request.port, request.limit_s)
 
@@ -141,4 +141,4 @@ class Service:
         trips = perftest.latency(output)
         if trips is None:
             raise perftest.unreadable(output)
-        return m.Trips(trips.typical, trips.p99, trips.count)
+        return m.RoundTrips(trips.typical, trips.p99, trips.count)

@@ -12,11 +12,11 @@ import msgspec
 
 from busbw.core.errors import NoMeasurement
 from busbw.host.endpoints import Endpoint
-from busbw.launch.node import Node
+from busbw.launch.node import RemoteNode
 from busbw.link import perftest, tcp
 from busbw.link.listening import token
 from busbw.link.perftest import Test
-from busbw.link.types import TCP, Flow, Latency, LinkSpec, Program
+from busbw.link.types import TCP, Latency, LinkSpec, PairFlow, PerftestProgram
 
 Moved = dict[str, dict[str, int]]
 
@@ -33,7 +33,7 @@ class Description(msgspec.Struct, frozen=True):
     hostname: str
     busbw: str
     endpoints: list[Endpoint]
-    perftest: Program | None = None
+    perftest: PerftestProgram | None = None
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True):
@@ -91,7 +91,7 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
-class Done(msgspec.Struct, frozen=True):
+class Acknowledgment(msgspec.Struct, frozen=True):
     """The answer of a request that has no result."""
 
 
@@ -105,7 +105,7 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
-class Trips(msgspec.Struct, frozen=True):
+class RoundTrips(msgspec.Struct, frozen=True):
     """Round trips in seconds, and how many were timed."""
 
     median_s: float
@@ -128,7 +128,7 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
 
 
 class Client(msgspec.Struct, frozen=True, tag=True):
-    """Run a client of perftest. Answer: TransferEnd for a bandwidth, Trips for a latency."""
+    """Run a client of perftest. Answer: TransferEnd for a bandwidth, RoundTrips for a latency."""
 
     test: Test
     address: str
@@ -142,11 +142,11 @@ Request = Describe | Listen | Receive | Send | Answer | Ping | Serve | Finish | 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PairEnd:
     """One end of a pair: the host's index, its node, and its port on the rail."""
 
     host: int
-    node: Node
+    node: RemoteNode
     port: Endpoint
 
 
@@ -157,7 +157,7 @@ class PairTest:
     spec: LinkSpec
     rail: int
 
-    def flows(self, a: Place, b: Place) -> list[Flow]:
+    def flows(self, a: PairEnd, b: PairEnd) -> list[PairFlow]:
         """One direction after the other, then both at once if requested.
 
         A failed test has its error in the flow.
@@ -167,7 +167,7 @@ class PairTest:
             flows += self._measure([(a, b), (b, a)])
         return flows
 
-    def latency(self, a: Place, b: Place) -> Latency:
+    def latency(self, a: PairEnd, b: PairEnd) -> Latency:
         """Times of small messages between two hosts; a failed test has its error in the result."""
         latency = Latency(rail=self.rail, a=a.host, b=b.host)
         try:
@@ -180,12 +180,12 @@ class PairTest:
             latency.count = trips.count
         return latency
 
-    def _measure(self, directions: list[tuple[Place, Place]]) -> list[Flow]:
+    def _measure(self, directions: list[tuple[PairEnd, PairEnd]]) -> list[PairFlow]:
         """Transfers from sender to receiver, all at the same time."""
         start = self._start_tcp if self.spec.method == TCP else self._start_perftest
-        started: list[tuple[Flow, Callable[[], None]]] = []
+        started: list[tuple[PairFlow, Callable[[], None]]] = []
         for sender, receiver in directions:
-            flow = Flow(
+            flow = PairFlow(
                 rail=self.rail,
                 sender=sender.host,
                 receiver=receiver.host,
@@ -203,7 +203,7 @@ class PairTest:
                 flow.rate, flow.error = None, error.message
         return [flow for flow, _ in started]
 
-    def _start_tcp(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
+    def _start_tcp(self, flow: PairFlow, sender: PairEnd, receiver: PairEnd) -> Callable[[], None]:
         """Start a transfer; the result waits for its end and fills the flow."""
         spec = self.spec
         limit_s = spec.limit_s
@@ -216,7 +216,9 @@ class PairTest:
         measured_s = spec.seconds + tcp.WARM_UP_S
         return lambda: self._collect(flow, (sender, sending), (receiver, receiving), measured_s)
 
-    def _start_perftest(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
+    def _start_perftest(
+        self, flow: PairFlow, sender: PairEnd, receiver: PairEnd
+    ) -> Callable[[], None]:
         """Start a transfer; the result waits for its end and fills the flow."""
         limit_s = self.spec.limit_s
         server = self._test(perftest.BANDWIDTH, receiver.port)
@@ -231,9 +233,9 @@ class PairTest:
 
     def _collect(
         self,
-        flow: Flow,
-        sending: tuple[Place, Future[bytes]],
-        receiving: tuple[Place, Future[bytes]],
+        flow: PairFlow,
+        sending: tuple[PairEnd, Future[bytes]],
+        receiving: tuple[PairEnd, Future[bytes]],
         measured_s: float,
     ) -> None:
         """Fill the flow from both answers.
@@ -256,19 +258,19 @@ class PairTest:
         ends = [(sender.node.host, sent.moved), (receiver.node.host, received.moved)]
         flow.moved = {host: moved for host, moved in ends if moved}
 
-    def _ping(self, a: Place, b: Place) -> Trips:
+    def _ping(self, a: PairEnd, b: PairEnd) -> RoundTrips:
         key, limit_s = token(), self.spec.limit_s
         port = b.node.ask(Listen(b.port.address, key), Listening, limit_s)
         answering = b.node.begin(Answer(port.ticket, limit_s))
         trips = a.node.ask(
             Ping(_source(a), b.port.address, port.port, key, limit_s),
-            Trips,
+            RoundTrips,
             tcp.PING_S + 2 * limit_s,
         )
-        b.node.result(answering, Done, limit_s)
+        b.node.result(answering, Acknowledgment, limit_s)
         return trips
 
-    def _perftest_latency(self, a: Place, b: Place) -> Trips:
+    def _perftest_latency(self, a: PairEnd, b: PairEnd) -> RoundTrips:
         limit_s = self.spec.limit_s
         serve = Serve(self._test(perftest.LATENCY, b.port), limit_s)
         port = b.node.ask(serve, Listening, 2 * limit_s)
@@ -277,7 +279,7 @@ class PairTest:
             client = Client(
                 self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s
             )
-            trips = a.node.ask(client, Trips, 2 * limit_s)
+            trips = a.node.ask(client, RoundTrips, 2 * limit_s)
             wait_s = limit_s
         finally:
             ending = b.node.begin(Finish(port.ticket, wait_s))
@@ -300,5 +302,5 @@ class PairTest:
         )
 
 
-def _source(place: Place) -> tuple[str, str]:
+def _source(place: PairEnd) -> tuple[str, str]:
     return place.port.name, place.port.address

@@ -28,7 +28,7 @@ import msgspec
 
 from busbw.core.errors import NoMeasurement
 from busbw.host.process import children
-from busbw.link.types import Program
+from busbw.link.types import PerftestProgram
 
 _UNITS = {"Gb/sec": 1e9 / 8, "MB/sec": float(1 << 20), "MiB/sec": float(1 << 20)}
 _UNIT = re.compile(r"BW average\[(Gb/sec|MB/sec|MiB/sec)\]")
@@ -64,7 +64,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
+class PerftestLatency:
     """Seconds: `typical` is the median; `p99` is None in versions that do not print it."""
 
     typical: float
@@ -85,7 +85,7 @@ def bandwidth(text: str, size: int) -> Bandwidth | None:
     return Bandwidth(rate, int(mtu.group(1)) if mtu else None)
 
 
-def latency(text: str) -> Trips | None:
+def latency(text: str) -> PerftestLatency | None:
     """The round trips in the last row; None if there is none."""
     head = text.find("t_typical[usec]")
     rows = list(_LATENCY.finditer(text, head)) if head >= 0 else []
@@ -94,7 +94,7 @@ def latency(text: str) -> Trips | None:
     _, count, columns = rows[-1].groups()
     values = [float(value) * US for value in columns.split()]
     p99 = values[_P99] if len(values) > _P99 else None
-    return Trips(values[_TYPICAL], p99, int(count))
+    return PerftestLatency(values[_TYPICAL], p99, int(count))
 
 
 def version(text: str) -> str:
@@ -191,14 +191,14 @@ def end_all() -> None:
         program.end()
 
 
-def detect() -> Program | None:
+def detect() -> PerftestProgram | None:
     """The installed ib_write_bw; None if there is none.
 
     Its --version may exit with 1, so only the text counts.
     """
     if shutil.which(BANDWIDTH) is None:
         return None
-    return Program(
+    return PerftestProgram(
         version(_output_of(BANDWIDTH, "--version")), sends_from_gpu(_output_of(BANDWIDTH, "--help"))
     )
 

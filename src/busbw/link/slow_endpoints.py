@@ -20,7 +20,7 @@ UPPER_MAD_TO_SIGMA = 2.506  # of the upper half of a normal distribution
 MIN_PEERS = 2  # with one, a slow end and a slow pair look alike
 
 
-class Measured(NamedTuple):
+class PairRate(NamedTuple):
     """Bytes per second from one host to another, both as indices."""
 
     sender: int
@@ -36,7 +36,7 @@ class End(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class EndpointRate:
     """The 80th percentile of the rates of an end's pairs, and the number of pairs."""
 
     end: End
@@ -54,11 +54,11 @@ class Solution:
 
     usual: float | None = None
     least: float = 0.0
-    ends: tuple[Level, ...] = ()
-    pairs: tuple[Measured, ...] = ()
+    ends: tuple[EndpointRate, ...] = ()
+    pairs: tuple[PairRate, ...] = ()
 
 
-def solve(flows: Sequence[Measured]) -> Solution:
+def solve(flows: Sequence[PairRate]) -> Solution:
     """The slow ends and slow pairs.
 
     Needs pairs of at least three hosts, and ends with two peers.
@@ -89,7 +89,7 @@ def solve(flows: Sequence[Measured]) -> Solution:
     return Solution(usual, least, slow_levels, _slow_pairs(flows, slow_ends, levels))
 
 
-def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Level]:
+def _levels(flows: Iterable[PairRate], accused: Collection[End]) -> dict[End, EndpointRate]:
     """The 80th percentile of each end's rates with ends not accused; the largest of up to four."""
     rates: dict[End, list[float]] = {}
     for sender, receiver, rate in flows:
@@ -99,7 +99,7 @@ def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Le
         if transmit not in accused:
             rates.setdefault(receive, []).append(rate)
     return {
-        end: Level(end, nearest_rank(sorted(end_rates), 80), len(end_rates))
+        end: EndpointRate(end, nearest_rank(sorted(end_rates), 80), len(end_rates))
         for end, end_rates in rates.items()
     }
 
@@ -116,8 +116,8 @@ def _band(values: Sequence[float], gap: float) -> tuple[float, float]:
 
 
 def _slow_pairs(
-    flows: Sequence[Measured], slow: Collection[End], levels: Mapping[End, Level]
-) -> tuple[Measured, ...]:
+    flows: Sequence[PairRate], slow: Collection[End], levels: Mapping[End, EndpointRate]
+) -> tuple[PairRate, ...]:
     """Pairs far below the level of both of their ends."""
     shares = []
     for flow in flows:

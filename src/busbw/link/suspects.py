@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from busbw.link.schedule import rounds
-from busbw.link.slow_endpoints import Measured, solve
+from busbw.link.slow_endpoints import PairRate, solve
 from busbw.stats.intervals import nearest_rank
 from busbw.stats.rank_tests import p_higher
 
@@ -40,7 +40,7 @@ MAX_GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SuspectComparison:
     """A comparison of suspects with other hosts.
 
     `share` is the median rate relative to that of the others, 0 if the runs failed. `slow` is None
@@ -56,7 +56,7 @@ def compare(
     suspects: Callable[[], Sequence[int]],
     others: Callable[[], Sequence[int]],
     suspect_count: int = 1,
-) -> Comparison:
+) -> SuspectComparison:
     """Runs over hosts with a suspect and runs over others in turn, until they differ beyond chance,
     or clearly do not.
 
@@ -74,15 +74,15 @@ def compare(
         reference = statistics.median(usual)
         share = statistics.median(slower) / reference if reference else 1.0
         if runs == FIRST_RUNS and all(usual) and not any(slower):
-            return Comparison(0.0, slow=True)
+            return SuspectComparison(0.0, slow=True)
         if share > (1 + SLOW_SHARE) / 2:
-            return Comparison(share, slow=False)
+            return SuspectComparison(share, slow=False)
         if (
             share < SLOW_SHARE
             and p_higher(sorted(slower), sorted(usual)) <= FALSE_ALARM_CHANCE / suspect_count
         ):
-            return Comparison(share, slow=True)
-    return Comparison(share, slow=None if share < SLOW_SHARE else False)
+            return SuspectComparison(share, slow=True)
+    return SuspectComparison(share, slow=None if share < SLOW_SHARE else False)
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
@@ -114,7 +114,7 @@ class UndecidedHosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchOutcome:
     """What a search found, and what it left open; `usual` is None if too few runs succeeded to know
     it.
 
@@ -134,7 +134,7 @@ class Outcome:
 
 
 @dataclass
-class _Search:
+class _SearchRuns:
     """The runs of one search, and what they show."""
 
     run: RunOver
@@ -175,7 +175,7 @@ class _Search:
         elif comparison.slow is None:
             self.left_open.append(UndecidedHosts(hosts, comparison.share))
 
-    def outcome(self, repeated: Sequence[Sequence[float]]) -> Outcome:
+    def outcome(self, repeated: Sequence[Sequence[float]]) -> SearchOutcome:
         """The outcome, with the spread of groups that were run repeatedly.
 
         Hosts that are slower by less than the spread are left open.
@@ -188,10 +188,10 @@ class _Search:
                 left_open.append(UndecidedHosts(slow.hosts, slow.share))
             else:
                 confirmed.append(slow)
-        return Outcome(tuple(confirmed), self.usual, tuple(left_open), typical)
+        return SearchOutcome(tuple(confirmed), self.usual, tuple(left_open), typical)
 
 
-def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
+def halves(count: int, run: RunOver, seed: int = 0) -> SearchOutcome:
     """Slow hosts among `count`, by halving groups that are slow.
 
     The upper quartile of the first groups counts as usual, so at least a quarter of them must be
@@ -199,7 +199,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     """
     if count < 4:
         raise ValueError("halving needs four hosts or more")
-    search = _Search(run, random.Random(seed))
+    search = _SearchRuns(run, random.Random(seed))
     order = list(range(count))
     search.draw.shuffle(order)
     group_count = max(2, min(MAX_GROUPS, count // 2))
@@ -209,7 +209,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     medians = {group: statistics.median(group_rates) for group, group_rates in rates.items()}
     search.usual = nearest_rank(sorted(medians.values()), 75)
     if not search.usual:
-        return Outcome((), None)
+        return SearchOutcome((), None)
     search.fast = [
         host for group in groups if medians[group] >= SLOW_SHARE * search.usual for host in group
     ]
@@ -221,7 +221,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
 
 
 def _run_in_turn(
-    search: _Search, groups: Sequence[tuple[int, ...]]
+    search: _SearchRuns, groups: Sequence[tuple[int, ...]]
 ) -> dict[tuple[int, ...], list[float]]:
     """The rates of RUNS_PER_GROUP runs over each group, in a new order each time.
 
@@ -235,7 +235,7 @@ def _run_in_turn(
     return rates
 
 
-def _find_suspects(search: _Search, group: Sequence[int]) -> list[list[int]]:
+def _find_suspects(search: _SearchRuns, group: Sequence[int]) -> list[list[int]]:
     """The suspects in a slow group: hosts that one run each shows as slow, or two hosts if each
     half of the group is fast without the other.
     """
@@ -252,7 +252,7 @@ def _find_suspects(search: _Search, group: Sequence[int]) -> list[list[int]]:
     return [_narrow_to_pair(search, *parts)]
 
 
-def _narrow_to_pair(search: _Search, first: list[int], second: list[int]) -> list[int]:
+def _narrow_to_pair(search: _SearchRuns, first: list[int], second: list[int]) -> list[int]:
     """One host of each part that are slow only together."""
     for part, other in ((first, second), (second, first)):
         while len(part) > 1:
@@ -262,23 +262,23 @@ def _narrow_to_pair(search: _Search, first: list[int], second: list[int]) -> lis
     return sorted(first + second)
 
 
-def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outcome:
+def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> SearchOutcome:
     """Slow hosts, slow pairs and pairs that failed, from runs over two hosts each.
 
     count * (count - 1) / 2 runs, with `most_rounds` at most count / 2 for each round; then those
     that repeat suspects and a few others.
     """
-    search = _Search(run, random.Random(seed))
+    search = _SearchRuns(run, random.Random(seed))
     all_rounds = rounds(count, most_rounds, seed)
     rates = {pair: run(pair) for together in all_rounds for pair in together}
     measured = []
     for (a, b), rate in rates.items():
         if rate is not None:
-            measured += [Measured(a, b, rate), Measured(b, a, rate)]
+            measured += [PairRate(a, b, rate), PairRate(b, a, rate)]
     solved = solve(measured)
     failed = [pair for pair, rate in rates.items() if rate is None]
     if solved.usual is None:
-        return Outcome(tuple(SlowHosts(pair, None) for pair in failed), None)
+        return SearchOutcome(tuple(SlowHosts(pair, None) for pair in failed), None)
     search.usual = solved.usual
     accused = list(dict.fromkeys(level.end.host for level in solved.ends))
     search.fast = [host for host in range(count) if host not in accused]

@@ -31,7 +31,7 @@ BUSY_SHARE = 0.9  # of the CPU time that the threads could use
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class CoreLoad:
     """The CPU cores that the threads of one end used, and whether they could have used no more."""
 
     cores: float
@@ -39,12 +39,12 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedData:
     """`bytes` of data in `seconds`."""
 
     bytes: int
     seconds: float
-    load: Load
+    load: CoreLoad
 
 
 class _Meter:
@@ -61,7 +61,7 @@ class _Meter:
             process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0)
         )
 
-    def load(self) -> Load:
+    def load(self) -> CoreLoad:
         """The load so far.
 
         Time spent waiting for a CPU counts too, since other work on the host is a limit as well.
@@ -70,10 +70,10 @@ class _Meter:
         running = sum(running for running, _ in self._times)
         waiting = sum(waiting for _, waiting in self._times)
         bound = (running + waiting) / seconds >= BUSY_SHARE * self._usable_cores
-        return Load(round(running / seconds, 3), bound)
+        return CoreLoad(round(running / seconds, 3), bound)
 
 
-def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> Received:
+def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> ReceivedData:
     """Take `streams` connections, and count what arrives during `seconds` after WARM_UP_S.
 
     TimeoutError if the connections do not arrive within `limit_s`, ConnectionError if they end
@@ -119,7 +119,7 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
         raise ConnectionError(
             f"connected, but no data arrived for {seconds:g} s: does the path drop large packets?"
         )
-    return Received(after - before, end_s - start_s, meter.load())
+    return ReceivedData(after - before, end_s - start_s, meter.load())
 
 
 def _arrived(connections: Sequence[socket.socket], counts: Sequence[int]) -> tuple[int, float]:
@@ -145,7 +145,7 @@ def send(
     streams: int,
     limit_s: float,
     duration_s: float,
-) -> Load:
+) -> CoreLoad:
     """Send through `streams` connections until the receiver closes them, for at most `duration_s`.
 
     OSError if a connection cannot be made.

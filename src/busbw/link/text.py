@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from busbw.core.host_ranges import listed
 from busbw.core.sizes import counted, format_size
-from busbw.link.types import TCP, Flow, LinkReport, Suspect, SuspectReport, bits_text
+from busbw.link.types import TCP, LinkReport, PairFlow, Suspect, SuspectReport, bits_text
 from busbw.stats.intervals import nearest_rank
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import BARS, finding_text, text_or_unknown, time_text
 
-Matrix = Sequence[Sequence[Flow | None]]
+Matrix = Sequence[Sequence[PairFlow | None]]
 Color = tuple[int, int, int]
 # Shares of the reference rate and their colors, from slow (dark, red) to fast. They can be
 # distinguished by lightness only.
@@ -37,7 +37,7 @@ def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
     `together`: the transfers in both directions at once.
     """
     count = len(report.hosts)
-    rows: list[list[Flow | None]] = [[None] * count for _ in range(count)]
+    rows: list[list[PairFlow | None]] = [[None] * count for _ in range(count)]
     for flow in report.flows:
         if flow.rail == rail and flow.together is together:
             rows[flow.sender][flow.receiver] = flow
@@ -61,7 +61,7 @@ def reference(rows: Matrix) -> float | None:
     return nearest_rank(rates, 90) if rates else None
 
 
-def share(flow: Flow, full: float | None) -> float | None:
+def share(flow: PairFlow, full: float | None) -> float | None:
     """A flow's rate as a share of `full`, at most 1; None if it failed."""
     return min(1.0, flow.rate / full) if flow.rate is not None and full else None
 
@@ -147,7 +147,7 @@ def lines(report: LinkReport, rail: int) -> list[PortLine]:
     return port_lines
 
 
-def _resent(flows: list[Flow], host: str) -> int:
+def _resent(flows: list[PairFlow], host: str) -> int:
     return sum(flow.moved.get(host, {}).get("tcp", {}).get("RetransSegs", 0) for flow in flows)
 
 
@@ -171,7 +171,7 @@ def _row(at: int, rows: Matrix, full: float) -> str:
     ).rstrip()
 
 
-def _character(flow: Flow | None, full: float) -> str:
+def _character(flow: PairFlow | None, full: float) -> str:
     if flow is None:
         return ABSENT
     part = share(flow, full)

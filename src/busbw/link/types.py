@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.sizes import counted
 from busbw.host.endpoints import Endpoint
 
@@ -52,7 +52,7 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = 20.0
 
 
-class Program(msgspec.Struct, frozen=True):
+class PerftestProgram(msgspec.Struct, frozen=True):
     """A program of perftest on a host: its version as it prints it, and whether it can send from
     GPU memory.
     """
@@ -67,7 +67,7 @@ class LinkHost(msgspec.Struct):
     name: str
     hostname: str = ""
     busbw: str = ""
-    perftest: Program | None = None
+    perftest: PerftestProgram | None = None
     problem: str = ""
 
 
@@ -80,7 +80,7 @@ class Rail(msgspec.Struct, frozen=True):
     endpoints: list[Endpoint | None]
 
 
-class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PairFlow(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Data in one direction."""
 
     rail: int
@@ -137,9 +137,9 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
     complete: Annotated[bool, Meta(description="false if the tournament was interrupted")] = False
     hosts: list[LinkHost] = []
     rails: list[Rail] = []
-    flows: list[Flow] = []
+    flows: list[PairFlow] = []
     latencies: list[Latency] = []
-    findings: list[Finding] = []
+    findings: list[RunFinding] = []
 
     def __post_init__(self) -> None:
         """ValueError, so a DecodeError of a file, for an index of no host or rail of the report."""
@@ -163,11 +163,11 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
         """Whether an endpoint or a pair is below what it should be."""
         return any(finding.verdict in BAD_VERDICTS for finding in self.findings)
 
-    def measured(self) -> list[Flow]:
+    def measured(self) -> list[PairFlow]:
         return [flow for flow in self.flows if flow.rate is not None]
 
 
-class Run(msgspec.Struct, frozen=True):
+class HostsRun(msgspec.Struct, frozen=True):
     """A collective over some hosts: its busbw in bytes per second, None if it failed."""
 
     hosts: list[str]
@@ -197,7 +197,7 @@ class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", k
     start: str = ""
     end: str = ""
     usual: float | None = None
-    runs: list[Run] = []
+    runs: list[HostsRun] = []
     suspects: list[Suspect] = []
     doubts: Annotated[list[str], Meta(description="what the runs left open, and why")] = []
     spread: Annotated[

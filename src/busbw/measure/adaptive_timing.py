@@ -15,7 +15,7 @@ from busbw.core.sweep import Sampling
 from busbw.engines.base import Launch
 from busbw.launch.control import Control
 from busbw.measure.batches import Batches
-from busbw.measure.plan import Rates
+from busbw.measure.plan import BandwidthFactors
 from busbw.stats.intervals import nearest_rank, quantile_interval
 from busbw.stats.sampling import (
     TAIL_QUANTILE,
@@ -37,7 +37,7 @@ SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
 
 @dataclass(slots=True)
-class Measured:
+class CellSamples:
     """A cell's samples in seconds."""
 
     # from the first rank's start to the last rank's end
@@ -60,20 +60,20 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Visiting:
+class CellVisits:
     """A cell between its visits: the same on all processes, but only process 0 fills `measured`."""
 
     turn: Iterator[Launch]  # a launch for each buffer position
     more: int  # samples of the next visit; 0 if there is none
     estimate_s: float  # expected time of one operation
-    measured: Measured = field(default_factory=Measured)
+    measured: CellSamples = field(default_factory=CellSamples)
     launch_s: list[float] = field(default_factory=list)
     spent_s: float = 0.0
     visited: int = 0  # number of visits so far
 
 
 def visit(
-    state: Visiting,
+    state: CellVisits,
     batches: Batches,
     control: Control,
     sampling: Sampling,
@@ -106,7 +106,7 @@ def visit(
     state.more, state.estimate_s = control.bcast((state.more, state.estimate_s))
 
 
-def finish(state: Visiting, control: Control) -> Measured | None:
+def finish(state: CellVisits, control: Control) -> CellSamples | None:
     """Gather what each process measured of launches; returns all of the cell on process 0."""
     costs = control.gather(median(state.launch_s) if state.launch_s else None)
     if costs is None:
@@ -116,10 +116,10 @@ def finish(state: Visiting, control: Control) -> Measured | None:
 
 
 def cell(
-    measured: Measured,
+    measured: CellSamples,
     sampling: Sampling,
     operations: int,
-    rates: Rates,
+    rates: BandwidthFactors,
     *,
     synchronizes: bool = True,
     host_timed: bool = False,
@@ -182,7 +182,7 @@ def _pair_per_operation(
 
 
 def _add(
-    measured: Measured, batch: Sequence[tuple[int, list[list[float]], list[list[float]]]]
+    measured: CellSamples, batch: Sequence[tuple[int, list[list[float]], list[list[float]]]]
 ) -> None:
     """Add one batch: each process' group_id, and the durations and lateness of its ranks.
 

@@ -13,10 +13,10 @@ from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.job import SweepJob
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
 from busbw.measure.start import run as start
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 
 if TYPE_CHECKING:
     from busbw.launch.slurm import JobStep
@@ -60,11 +60,13 @@ def run(
     job of several processes that have joined, an error is logged and ends the job on all ranks.
     """
     job, where = prepare(collective, **options)
-    result = start(job, where, sink or Sink(Record()))
+    result = start(job, where, sink or Sink(RunRecord()))
     return result if isinstance(result, Result) else Result(spec=job.sweep)
 
 
-def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[SweepJob, Placement]:
+def prepare(
+    collective: str | SweepSpec, **options: Unpack[Options]
+) -> tuple[SweepJob, LaunchTarget]:
     """The job that `run` would start, and where; raises as `run` does."""
     if isinstance(collective, str):
         sampling = Sampling(precision=0.0)  # 0: the engine's default
@@ -89,7 +91,7 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
         **options,
     }
     where_names = ("ranks", "hosts", "hostfile", "ifname", "step")
-    where = Placement(**{name: fields.pop(name) for name in where_names if name in fields})
+    where = LaunchTarget(**{name: fields.pop(name) for name in where_names if name in fields})
     simulation = parse_parameters(fields.pop("simulation"))
     wheels = fields.pop("wheels")
     if fields["nccl"] or wheels:

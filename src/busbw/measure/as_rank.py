@@ -20,7 +20,7 @@ from busbw.measure.job import Job, SweepJob, perform, with_timeout
 from busbw.measure.rank import ask_nccl, failure_report, resolve_engine, start_watchdog
 from busbw.measure.rank_failure import RankFailed
 from busbw.measure.sink import Sink, save_on_signal
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.measure.watchdog import Reporter, Watchdog
 
 # nccl-tests has no limit but -T. More than the start of thousands of ranks takes
@@ -33,7 +33,7 @@ LOWEST_STEP = "look first at the rank that is at the lowest step; the others are
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 
 
-def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
+def run_as_rank(requested_job: Job, where: LaunchTarget, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     if where.ranks or where.hosts or where.hostfile or where.step:
         message = (

@@ -21,7 +21,7 @@ from typing import Protocol
 from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
-from busbw.engines.program import Loop, Mark, Part, Sign
+from busbw.engines.program import Loop, Mark, Part, ProgramMarker
 from busbw.launch.control import Control
 from busbw.measure.progress import Progress, no_batch
 
@@ -224,9 +224,15 @@ class HeldBatches:
             parts += [fence, launches[-1 - number % len(launches)]]
         for number, launch in enumerate(launches):
             parts += [fence] * self._random.randint(1, 2)
-            parts += [Mark(2 * number), Sign.CLOCK, launch, Sign.CLOCK, Mark(2 * number + 1)]
+            parts += [
+                Mark(2 * number),
+                ProgramMarker.CLOCK,
+                launch,
+                ProgramMarker.CLOCK,
+                Mark(2 * number + 1),
+            ]
         trailing = TRAILING_OPERATIONS if estimate_s < TRAIL_UP_TO_S else 0
-        return [*parts, *[fence] * trailing, Sign.END]
+        return [*parts, *[fence] * trailing, ProgramMarker.END]
 
     def _calls(self, parts: Sequence[Part]) -> list[Launch]:
         """The parts as functions of Python, for an engine without a loop."""
@@ -235,9 +241,9 @@ class HeldBatches:
         for part in parts:
             if isinstance(part, Mark):
                 calls.append(partial(self._engine.mark, part.index))
-            elif part is Sign.CLOCK:
+            elif part is ProgramMarker.CLOCK:
                 calls.append(lambda: note(clock()))
-            elif not isinstance(part, Sign):
+            elif not isinstance(part, ProgramMarker):
                 calls.append(part)
         return calls
 

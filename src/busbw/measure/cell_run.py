@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import Cell, Mismatch
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling
-from busbw.engines.base import Call, Launch, Probe
+from busbw.engines.base import CollectiveCall, Launch, Probe
 from busbw.measure import adaptive_timing, timing, verification
 from busbw.measure.batches import Batches
 from busbw.measure.plan import Calls
@@ -52,9 +52,9 @@ class CellRun:
         checked = runner.spec.check > 0 and defined and runner.engine.moves_data(self.call)
         self._tally = verification.Tally() if checked else None
         self._wrong: tuple[int, list[Mismatch]] | None = None
-        self._visiting: adaptive_timing.Visiting | None = None
+        self._visiting: adaptive_timing.CellVisits | None = None
         self._classic: Cell | None = None
-        self.ran: Kernel | None = None
+        self.ran: NcclKernel | None = None
 
     @property
     def more(self) -> int:
@@ -180,7 +180,7 @@ class CellRun:
         """
         return known_s if known_s > LONG_S else self._once_untimed_s()
 
-    def _is_undisturbed(self, state: adaptive_timing.Visiting, batches: Batches) -> bool:
+    def _is_undisturbed(self, state: adaptive_timing.CellVisits, batches: Batches) -> bool:
         """Whether a visit needs no untimed operation after those of other sizes: it is long, or its
         batch begins with some.
 
@@ -203,7 +203,7 @@ class CellRun:
         self.operations += 1
         return time.perf_counter() - began
 
-    def _targets(self) -> list[Call]:
+    def _targets(self) -> list[CollectiveCall]:
         size_bytes = self.calls.moved_bytes(self.call)[0]
         positions = max(self.runner.max_bytes // size_bytes, 1) if size_bytes else 1
         operations = max(self.runner.iters * self.runner.spec.agg_iters, 1)
@@ -212,7 +212,7 @@ class CellRun:
             for number in range(min(positions, operations, MAX_POSITIONS))
         ]
 
-    def _prepare_visits(self, sampling: Sampling) -> adaptive_timing.Visiting:
+    def _prepare_visits(self, sampling: Sampling) -> adaptive_timing.CellVisits:
         runner = self.runner
         launches = [runner.engine.bind(target) for target in self._targets()]
         iterations = timing.iterations(
@@ -225,15 +225,15 @@ class CellRun:
             runner.engine.synchronize(runner.spec.timeout)
             self.operations += runner.spec.agg_iters
         assert runner.batches is not None
-        measured = adaptive_timing.Measured(tick_s=runner.batches.tick_s)
-        return adaptive_timing.Visiting(
+        measured = adaptive_timing.CellSamples(tick_s=runner.batches.tick_s)
+        return adaptive_timing.CellVisits(
             cycle(iterations),
             first_visit_samples(sampling, runner.batches.each_s(self.operation_s)),
             self.operation_s,
             measured,
         )
 
-    def _write_timed(self, targets: Sequence[Call]) -> Probe | None:
+    def _write_timed(self, targets: Sequence[CollectiveCall]) -> Probe | None:
         """Write data to check into what is timed next; None if it is not to be checked."""
         runner = self.runner
         reduces_in_place = self.call.in_place and self.calls.collective.reduces
@@ -246,7 +246,7 @@ class CellRun:
             progress.done += 1
         return probe
 
-    def _check_timed(self, probe: Probe, targets: Sequence[Call]) -> None:
+    def _check_timed(self, probe: Probe, targets: Sequence[CollectiveCall]) -> None:
         assert self._tally is not None
         progress = self.runner.begin("verify", self.label, self.size, 1)
         for target in targets:

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 PLACEMENTS = 2
 
 
-class Forecast:
+class RemainingTime:
     """Estimates the remaining time of a sweep.
 
     `sizes` are the bytes of all rows in order. Each row has two cells, which are visited `visits`

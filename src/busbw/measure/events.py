@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from busbw.core import json_codec, rank_messages
-from busbw.core.ran import Ran
-from busbw.core.result import Link, Outcome, Result, ResultRow
+from busbw.core.ran import LoggedConnections
+from busbw.core.result import Outcome, PairLink, Result, ResultRow
 from busbw.measure.progress import Progress
 
 R = TypeVar("R", bound=Outcome)
@@ -70,8 +70,8 @@ class Ended(Event, tag="ended"):
 
     end: str
     memory: dict[str, int]
-    links: list[Link] = []
-    ran: Ran | None = None
+    links: list[PairLink] = []
+    ran: LoggedConnections | None = None
     ran_unknown: str = ""
 
     def add_to(self, result: Outcome) -> bool:

@@ -8,14 +8,14 @@ from busbw.engines.base import Engine
 HINT = "write it like --inject late:rank=2,us=200"
 
 
-class Late(NamedTuple):
+class LateRank(NamedTuple):
     """A rank that starts every operation late."""
 
     rank: int
     us: float
 
 
-def parse(text: str) -> Late | None:
+def parse(text: str) -> LateRank | None:
     """The fault that the text describes; None for ''. UsageError if it is invalid."""
     if not text:
         return None
@@ -24,7 +24,7 @@ def parse(text: str) -> Late | None:
     try:
         if kind != "late" or set(values) != {"rank", "us"}:
             raise ValueError
-        late = Late(int(values["rank"]), float(values["us"]))
+        late = LateRank(int(values["rank"]), float(values["us"]))
     except ValueError:
         raise UsageError(f"--inject '{text}': not a fault that busbw can inject", HINT) from None
     if late.rank < 0 or not 0 <= late.us <= 1e6:
@@ -32,7 +32,7 @@ def parse(text: str) -> Late | None:
     return late
 
 
-def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
+def delay_s(late: LateRank | None, engine: Engine, rank: int, ranks: int) -> float:
     """Seconds by which this process, `rank` of `ranks`, must start late.
 
     UsageError for a missing rank and for the sim engine, NoMeasurement for operations queued on a

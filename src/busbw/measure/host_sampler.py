@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.core.telemetry import (
     EVENTS_KEPT,
     UNREAD_KEPT,
-    Carried,
     HostChange,
-    Reading,
+    HostReading,
+    LinkTraffic,
     Severity,
     XidEvent,
     change,
@@ -86,18 +86,18 @@ def _throttled_s(
     return total
 
 
-def _carried(parts: Sequence[Sequence[Carried]]) -> list[Carried]:
+def _carried(parts: Sequence[Sequence[LinkTraffic]]) -> list[LinkTraffic]:
     """What each link carried in all parts."""
-    by_link: dict[tuple[str, str], list[Carried]] = {}
+    by_link: dict[tuple[str, str], list[LinkTraffic]] = {}
     for links in parts:
         for link in links:
             by_link.setdefault((link.name, link.kind), []).append(link)
     return [_carried_by_link(of_link) for of_link in by_link.values()]
 
 
-def _carried_by_link(parts: Sequence[Carried]) -> Carried:
+def _carried_by_link(parts: Sequence[LinkTraffic]) -> LinkTraffic:
     counts: dict[str, Any] = {}
-    for field in Carried.__struct_fields__:
+    for field in LinkTraffic.__struct_fields__:
         if field not in NAMES:
             counts[field] = _sum_if_known([getattr(part, field) for part in parts])
     return msgspec.structs.replace(parts[0], **counts)
@@ -109,13 +109,13 @@ def _sum_if_known(values: Sequence[Number | None]) -> Number | None:
     return sum(known[1:], known[0]) if known and len(known) == len(values) else None
 
 
-def _vitals(devices: Sequence[Device]) -> "Vitals":
+def _vitals(devices: Sequence[RankDevice]) -> "Vitals":
     from busbw.host.host_vitals import Vitals
 
     return Vitals(devices, gpu_share=GPU_SHARE)
 
 
-def _link_sampler(devices: Sequence[Device]) -> "LinkSampler":
+def _link_sampler(devices: Sequence[RankDevice]) -> "LinkSampler":
     from busbw.measure.link_sampler import LinkSampler
 
     return LinkSampler(devices)
@@ -128,7 +128,7 @@ class HostSampler:
     nothing. With `watch`, a row also has what each link carried.
     """
 
-    def __init__(self, devices: Sequence[Device], *, watch: bool = False) -> None:
+    def __init__(self, devices: Sequence[RankDevice], *, watch: bool = False) -> None:
         self._vitals: Vitals | None = None
         self._links: LinkSampler | None = None
         if devices:
@@ -164,7 +164,7 @@ class HostSampler:
         first, last = self._row_start, self._read()
         if first is None or last is None:
             return None
-        with_events: Reading = msgspec.structs.replace(last, events=self._events)
+        with_events: HostReading = msgspec.structs.replace(last, events=self._events)
         self._row_start, self._events = last, []
         changes = change(first, with_events)
         if self._links is None:
@@ -173,7 +173,7 @@ class HostSampler:
         unread = list(dict.fromkeys([*changes.unread, *self._links.unread]))[:UNREAD_KEPT]
         return msgspec.structs.replace(changes, links=links, resent=resent, unread=unread)
 
-    def _read(self) -> Reading | None:
+    def _read(self) -> HostReading | None:
         if self._vitals is None or self._latest is None:
             return None
         before, self._latest = self._latest, self._vitals.read()

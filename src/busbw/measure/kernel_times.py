@@ -21,7 +21,7 @@ KERNEL_TIMES_SINCE = 22800
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class TimedKernel:
     """What NCCL ran for one operation, and how long its kernels took."""
 
     time_us: float | None
@@ -59,7 +59,7 @@ class KernelTimes:
         """Whether NCCL was told to load the plugin."""
         return self.folder is not None
 
-    def by_comm(self) -> list[list[Kernel]]:
+    def by_comm(self) -> list[list[TimedKernel]]:
         """The operations in their order, of each communicator that had any; [] if nothing was
         recorded.
 
@@ -86,7 +86,7 @@ class KernelTimes:
         self._stack.close()
 
 
-def _operations(calls: Sequence[ProfiledCall]) -> Iterator[Kernel]:
+def _operations(calls: Sequence[ProfiledCall]) -> Iterator[TimedKernel]:
     """The kernels of each operation: a call, or the sends and receives of one group."""
     end = 0
     while end < len(calls):
@@ -103,9 +103,9 @@ def _one_operation(first: ProfiledCall, other: ProfiledCall) -> bool:
     return functions <= {SEND, RECV} and first.group is not None and other.group == first.group
 
 
-def _kernel(calls: Sequence[ProfiledCall]) -> Kernel:
+def _kernel(calls: Sequence[ProfiledCall]) -> TimedKernel:
     spans = [call.gpu_ns for call in calls if call.gpu_ns]
     time_us = None
     if len(spans) == len(calls):
         time_us = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000
-    return Kernel(time_us, calls[0].algorithm, calls[0].protocol, calls[0].channels)
+    return TimedKernel(time_us, calls[0].algorithm, calls[0].protocol, calls[0].channels)

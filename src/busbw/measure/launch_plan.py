@@ -25,9 +25,9 @@ from busbw.engines.registry import (
 from busbw.host import net_plugin
 from busbw.launch import hosts as torchrun
 from busbw.launch import mpirun, slurm
-from busbw.launch.hosts import Host, share
+from busbw.launch.hosts import LaunchHost, share
 from busbw.measure.job import Job, SweepJob, encode, with_timeout
-from busbw.measure.target import Placement, forwarded
+from busbw.measure.target import LaunchTarget, forwarded
 
 LOG = logging.getLogger(__name__)
 RANKS_PER_CORE = 16
@@ -52,12 +52,12 @@ class LauncherCommand:
 
     argv: list[str]
     job: Job
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[LaunchHost, ...] = ()
     ifname: str = ""
     note: str = ""
 
 
-def launcher_command(job: Job, where: Placement) -> LauncherCommand:
+def launcher_command(job: Job, where: LaunchTarget) -> LauncherCommand:
     """The launch; UsageError if job and `where` contradict each other."""
     where.check()
     if where.step:
@@ -95,7 +95,7 @@ def _slots_per_host(row: EngineRow | None) -> int:
     return 1
 
 
-def _by_slurm(job: Job, where: Placement, requested: slurm.JobStep) -> LauncherCommand:
+def _by_slurm(job: Job, where: LaunchTarget, requested: slurm.JobStep) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         refuse_network(job.net, job.engine)
@@ -113,7 +113,7 @@ def _prepare(job: Job, engine_name: str, ranks: int) -> Job:
     return with_timeout(msgspec.structs.replace(job, engine=engine_name, ranks=ranks))
 
 
-def _local_ranks(row: EngineRow, job: Job, where: Placement) -> int:
+def _local_ranks(row: EngineRow, job: Job, where: LaunchTarget) -> int:
     """Ranks on this machine: as requested, one per GPU, or two on CPUs.
 
     UsageError or TooFewGpus for too many.
@@ -143,7 +143,7 @@ def program(job: Job) -> list[str]:
 
 
 def _command(
-    row: EngineRow | None, job: Job, ranks: int, named: tuple[Host, ...], ifname: str
+    row: EngineRow | None, job: Job, ranks: int, named: tuple[LaunchHost, ...], ifname: str
 ) -> list[str]:
     """mpirun's command line, or torchrun's for local PyTorch ranks without MPI."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from busbw.core.ran import Ran
+from busbw.core.ran import LoggedConnections
 from busbw.core.result import Result
 from busbw.engines.base import Engine
 from busbw.engines.registry import engine, refuse_network
@@ -15,7 +15,7 @@ from busbw.measure.process_groups import Party
 
 if TYPE_CHECKING:
     from busbw.engines.program import Loop
-    from busbw.measure.what_ran import Recorder
+    from busbw.measure.what_ran import KernelRecorder
 
 
 class LibrarySession:
@@ -25,7 +25,7 @@ class LibrarySession:
     what the result calls it, and `notes` are on how it is measured.
     """
 
-    recorder: "Recorder | None" = None
+    recorder: "KernelRecorder | None" = None
     loop: "Loop | None" = None
     loop_name = ""
     notes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class LibrarySession:
     def confirm(self, result: Result) -> None:
         """Add to a result what the library says of itself. Collective."""
 
-    def connections(self, opened: Engine) -> Ran | None:
+    def connections(self, opened: Engine) -> LoggedConnections | None:
         """How the library connected the ranks. Collective."""
         return None
 

@@ -6,9 +6,9 @@ LinkSampler reads the counters of this host while ranks measure.
 from collections.abc import Sequence
 
 from busbw.core.errors import BusbwError
-from busbw.core.link_samples import PCIE, Flow, Sample
-from busbw.core.result import Device
-from busbw.core.telemetry import TCP, Carried
+from busbw.core.link_samples import PCIE, HostSample, LinkFlow
+from busbw.core.result import RankDevice
+from busbw.core.telemetry import TCP, LinkTraffic
 from busbw.host.link_counters import LinkCounters
 from busbw.model.rates import flow, increases
 
@@ -21,7 +21,7 @@ class LinkSampler:
     Descriptors stay open until `close`.
     """
 
-    def __init__(self, devices: Sequence[Device]) -> None:
+    def __init__(self, devices: Sequence[RankDevice]) -> None:
         self._buses = {device.bus for device in devices if device.bus}
         self._traffic: LinkCounters | None = None
         self.reason = ""
@@ -29,9 +29,9 @@ class LinkSampler:
             self._traffic = LinkCounters(gpus=bool(self._buses), errors_every_s=0.0)
         except BusbwError as error:
             self.reason = error.message
-        self._before = self._traffic.read() if self._traffic else Sample(0.0, (), {})
+        self._before = self._traffic.read() if self._traffic else HostSample(0.0, (), {})
 
-    def row(self) -> tuple[list[Carried], int | None]:
+    def row(self) -> tuple[list[LinkTraffic], int | None]:
         """What each link carried since the last row, and what TCP resent (None: unknown)."""
         if self._traffic is None:
             return [], None
@@ -53,13 +53,13 @@ class LinkSampler:
             self._traffic.close()
 
 
-def _carried(flow: Flow) -> Carried:
+def _carried(flow: LinkFlow) -> LinkTraffic:
     """The flow of a link during a row as what it carried.
 
     NVML's counters of PCIe wrap several times a second, so bytes over a slot are never known.
     """
     counted = flow.kind != PCIE
-    return Carried(
+    return LinkTraffic(
         name=flow.name,
         kind=flow.kind,
         sent=_rounded(flow.tx) if counted else None,

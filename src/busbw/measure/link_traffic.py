@@ -11,7 +11,7 @@ import msgspec
 
 from busbw.core.link_samples import NVLINK, PCIE
 from busbw.core.result import Result, ResultRow
-from busbw.core.telemetry import MIN_USED_SHARE, Carried
+from busbw.core.telemetry import MIN_USED_SHARE, LinkTraffic
 
 NETWORK = "network"
 
@@ -25,24 +25,24 @@ PAUSES = ("pause_in_s", "pause_out_s")
 TROUBLES = ("lost", "dropped", *PAUSES, "cnp_in", "cnp_out", "ecn")
 
 
-class Load(msgspec.Struct, frozen=True):
+class RowTraffic(msgspec.Struct, frozen=True):
     """What the links of one kind of a host carried during a row."""
 
     row: ResultRow
     host: str
     kind: str  # NETWORK, NVLINK or PCIE
     links: int  # how many there are
-    all: Carried  # the sums over the links; of pauses the largest
+    all: LinkTraffic  # the sums over the links; of pauses the largest
     # bytes that the row's operations must send from a host; None where not known
     least: int | None = None
     resent: int | None = None  # segments that TCP of the host sent again
     troubled: tuple[str, ...] = ()  # links with lost or dropped packets, pauses or notifications
 
 
-def loads(result: Result) -> list[Load]:
+def loads(result: Result) -> list[RowTraffic]:
     """The loads of the links that the run used, by row and host; [] for an unwatched run."""
     used = _used_links(result)
-    every_load: list[Load] = []
+    every_load: list[RowTraffic] = []
     for row in result.rows:
         every_load += _row_loads(result, row, used)
     return every_load
@@ -98,20 +98,20 @@ def _used_links(result: Result) -> set[tuple[str, str]]:
     return used
 
 
-def _kind(link: Carried) -> str:
+def _kind(link: LinkTraffic) -> str:
     return link.kind if link.kind in (NVLINK, PCIE) else NETWORK
 
 
-def _row_loads(result: Result, row: ResultRow, used: set[tuple[str, str]]) -> Iterator[Load]:
+def _row_loads(result: Result, row: ResultRow, used: set[tuple[str, str]]) -> Iterator[RowTraffic]:
     """The loads of one row; `used` has host and name of the links."""
     for change in row.machine or []:
-        groups: dict[str, list[Carried]] = {}
+        groups: dict[str, list[LinkTraffic]] = {}
         for link in change.links:
             if (change.host, link.name) in used or (_kind(link) == PCIE and link.lost):
                 groups.setdefault(_kind(link), []).append(link)
         for kind, links in groups.items():
             network = kind == NETWORK
-            yield Load(
+            yield RowTraffic(
                 row,
                 change.host,
                 kind,
@@ -123,21 +123,21 @@ def _row_loads(result: Result, row: ResultRow, used: set[tuple[str, str]]) -> It
             )
 
 
-def _troubled(link: Carried) -> bool:
+def _troubled(link: LinkTraffic) -> bool:
     return any(getattr(link, name) for name in TROUBLES)
 
 
-def _sum(kind: str, links: Sequence[Carried]) -> Carried:
+def _sum(kind: str, links: Sequence[LinkTraffic]) -> LinkTraffic:
     """The links as one; values that no link knows are None."""
     values: dict[str, Any] = {}
     for name in (*SUMMED, *PAUSES):
         known = _known(links, name)
         if known:
             values[name] = max(known) if name in PAUSES else sum(known)
-    return Carried(links[0].name if len(links) == 1 else "", kind, **values)
+    return LinkTraffic(links[0].name if len(links) == 1 else "", kind, **values)
 
 
-def _known(links: Sequence[Carried], name: str) -> list[Any]:
+def _known(links: Sequence[LinkTraffic], name: str) -> list[Any]:
     """The values of a field of the links that know it."""
     values = [getattr(link, name) for link in links]
     return [value for value in values if value is not None]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import dtype
 from busbw.core.layouts import Layout, matrix_totals
-from busbw.core.result import Device, Link
-from busbw.engines.base import Call, Engine
+from busbw.core.result import PairLink, RankDevice
+from busbw.engines.base import CollectiveCall, Engine
 from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.measure.events import EnterPhase
@@ -23,7 +23,7 @@ MAX_PAIRS = 300
 ITEM = "float"
 
 
-def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
+def pairs(devices: Sequence[RankDevice]) -> list[tuple[int, int]]:
     """The pairs to measure: one rank per host, or all ranks of a single host.
 
     Beyond MAX_PAIRS distant pairs are left out.
@@ -45,11 +45,11 @@ def measure(
     engine: Engine,
     control: Control,
     batches: Batches,
-    devices: Sequence[Device],
+    devices: Sequence[RankDevice],
     room_bytes: int,
     enter_phase: EnterPhase,
     limit_s: float,
-) -> list[Link]:
+) -> list[PairLink]:
     """The links of all pairs, on process 0; [] elsewhere, or with few ranks or little memory."""
     chosen, size = pairs(devices), min(BYTES, room_bytes)
     row, item = BY_NAME["alltoallv"], dtype(ITEM)
@@ -60,11 +60,11 @@ def measure(
         count = size // item.itemsize
         matrix = _exchange_matrix(a, b, count, engine.size)
         layout = Layout(count, engine.size, 0, matrix)
-        call = Call(row, item, None, layout, *matrix_totals(matrix), in_place=False)
+        call = CollectiveCall(row, item, None, layout, *matrix_totals(matrix), in_place=False)
         enter_phase("links", f"ranks {a} and {b}")
         seconds = _pair_s(engine, control, batches, call, {a, b}, limit_s)
         if seconds is not None:
-            links.append(Link(a, b, seconds, size / seconds))
+            links.append(PairLink(a, b, seconds, size / seconds))
     return links
 
 
@@ -76,7 +76,12 @@ def _exchange_matrix(a: int, b: int, count: int, ranks: int) -> tuple[tuple[int,
 
 
 def _pair_s(
-    engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int], limit_s: float
+    engine: Engine,
+    control: Control,
+    batches: Batches,
+    call: CollectiveCall,
+    pair: set[int],
+    limit_s: float,
 ) -> float | None:
     """Seconds of the fastest operation, on process 0; None elsewhere.
 

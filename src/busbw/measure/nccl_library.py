@@ -9,7 +9,7 @@ from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.nccl_library import NcclLibrary
-from busbw.core.result import Library
+from busbw.core.result import EngineLibrary
 from busbw.engines.registry import BY_NAME, ENGINES, choose_for
 from busbw.ui.number_formats import nccl_version_text
 
@@ -74,7 +74,7 @@ def load(library: NcclLibrary | None) -> None:
         )
 
 
-def confirm(library: NcclLibrary | None, used: Library) -> None:
+def confirm(library: NcclLibrary | None, used: EngineLibrary) -> None:
     """Note the hash in the engine's `used` library, after checking that it is the chosen one.
 
     UsageError if the engine does not use NCCL, NoMeasurement for another version.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from busbw.core.ran import Ran
+from busbw.core.ran import LoggedConnections
 from busbw.core.result import Result
 from busbw.engines.base import Engine
 from busbw.engines.nccl_log import Log
@@ -18,7 +18,7 @@ class NcclSession(LibrarySession):
 
     def __init__(self, job: SweepJob, party: Party) -> None:
         super().__init__(job, party)
-        self._counts = what_ran.Counts()
+        self._counts = what_ran.OperationCounts()
         self._log: Log | None = None  # since the first communicators
         self._reason = ""  # why NCCL is not asked what it runs
 
@@ -49,7 +49,7 @@ class NcclSession(LibrarySession):
         unconfirmed = network.unconfirmed(self.job, library.network)
         self.notes += (unconfirmed,) if unconfirmed else ()
 
-    def connections(self, opened: Engine) -> Ran | None:
+    def connections(self, opened: Engine) -> LoggedConnections | None:
         if self.job.compat or self._log is None:
             return None
         return what_ran.connections(self._log, self.party, opened)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.host_ranges import listed
 from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, is_network_chosen
-from busbw.core.result import Library
+from busbw.core.result import EngineLibrary
 from busbw.engines import nccl_log
 from busbw.engines.registry import engine, refuse_network
 from busbw.host import net_plugin
@@ -67,7 +67,7 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
     return blocks(max(numbers), narrow=one_gpu_per_host and not any(threads))
 
 
-def agreed(job: Job, control: Control, library: Library, logged: Sequence[str]) -> str:
+def agreed(job: Job, control: Control, library: EngineLibrary, logged: Sequence[str]) -> str:
     """The network of all processes; '' if no log of NCCL names one.
 
     `logged` are the networks that the log of this process names. Collective. NoMeasurement if a

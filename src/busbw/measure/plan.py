@@ -1,4 +1,4 @@
-"""From a spec to calls: the memory cap, the buffers, and each size's Call."""
+"""From a spec to calls: the memory cap, the buffers, and each size's CollectiveCall."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp, redop
 from busbw.core.result import Cell
 from busbw.core.sweep import Series, SweepSpec, dtypes
-from busbw.engines.base import Call
+from busbw.engines.base import CollectiveCall
 
 if TYPE_CHECKING:
     from busbw.measure.alltoallv import Matrices, Matrix
@@ -67,7 +67,7 @@ def refuse_empty(spec: SweepSpec, max_bytes: int, ranks: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class BandwidthFactors:
     """What turns a call's time into bandwidths: the bytes that algbw divides by the time, and
     the bus factor.
     """
@@ -92,7 +92,7 @@ class Calls:
         self.reduction = self.op if self.collective.reduces else None
         self._matrix_by_size: dict[int, Matrix] = {}
 
-    def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> Call:
+    def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> CollectiveCall:
         """The call whose largest buffer has `size` bytes; buffers begin `shift_bytes` later."""
         elements_asked = size // self.dtype.itemsize
         buffers = self.collective.buffers(elements_asked, self.ranks, self.dtype.itemsize)
@@ -107,7 +107,7 @@ class Calls:
             send, recv = layouts.matrix_totals(matrix)
         layout = Layout(buffers.count, self.ranks, self.series.root, matrix)
         shift = shift_bytes + self.spec.unalign * self.dtype.itemsize
-        return Call(
+        return CollectiveCall(
             self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift
         )
 
@@ -126,7 +126,7 @@ class Calls:
 
         return Matrices(self.spec, self.ranks)
 
-    def moved_bytes(self, call: Call) -> tuple[int, int, float]:
+    def moved_bytes(self, call: CollectiveCall) -> tuple[int, int, float]:
         """(size column, count column, bytes that algbw divides by the time)."""
         item = self.dtype.itemsize
         if self.collective.uneven:
@@ -138,8 +138,10 @@ class Calls:
             call.layout.count * self.collective.algbw_multiple(self.ranks) * item,
         )
 
-    def rates(self, call: Call) -> Rates:
-        return Rates(self.moved_bytes(call)[2], float(self.collective.bus_factor(self.ranks)))
+    def rates(self, call: CollectiveCall) -> BandwidthFactors:
+        return BandwidthFactors(
+            self.moved_bytes(call)[2], float(self.collective.bus_factor(self.ranks))
+        )
 
 
 def refuse_unsupported(reason: str | None, calls: Calls) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from busbw.core.env import carried
 from busbw.core.errors import UsageError
-from busbw.core.result import Device, Library, World
+from busbw.core.result import EngineLibrary, RankDevice, World
 from busbw.core.sizes import parse_int
 from busbw.core.topology import Topology
 from busbw.core.version import __version__
@@ -66,13 +66,13 @@ class Party:
     local: int
 
 
-class Opened(Protocol):
+class OpenedEngine(Protocol):
     """An engine, or a rank of PyTorch."""
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[RankDevice]:
         """The device of each local rank."""
 
-    def library(self) -> Library:
+    def library(self) -> EngineLibrary:
         """Versions of the communication library."""
 
 
@@ -86,7 +86,9 @@ def join_groups(control: Control) -> Party:
     return Party(control, group, own_color, groups, local)
 
 
-def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
+def facts(
+    job: Job, party: Party, opened: OpenedEngine, *, all_names: bool = False
+) -> dict[str, Any]:
     """The fields of core.result.Outcome that are known before measuring.
 
     `all_names` keeps the names of all environment variables, with masked values. Collective.
@@ -94,7 +96,7 @@ def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) ->
     local_devices = opened.devices()
     for device in local_devices:
         device.cpus = allowed_cpu_list()
-    devices: list[Device] = []
+    devices: list[RankDevice] = []
     for of_process in party.world.allgather(local_devices):
         devices += of_process
     hosts = party.world.allgather(read_host() if party.local == 0 else None)

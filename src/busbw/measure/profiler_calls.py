@@ -37,7 +37,7 @@ from busbw.measure.profiler_file import (
     TIMED,
     UNKNOWN,
     ProcessFile,
-    Record,
+    ProfilerRecord,
     names,
 )
 
@@ -166,12 +166,12 @@ class _Join:
     ranks: dict[int, int]  # the process' own rank by communicator
     sizes: dict[int, int]  # the number of ranks by communicator
     calls: dict[int, ProfiledCall] = field(default_factory=dict)  # by number of the call
-    tasks: dict[int, list[Record]] = field(default_factory=dict)  # by number of the call
+    tasks: dict[int, list[ProfilerRecord]] = field(default_factory=dict)  # by number of the call
     # start, end and clock by number of the timing
     spans_ns: dict[int, tuple[int, int, str]] = field(default_factory=dict)
     timings: dict[int, int] = field(default_factory=dict)  # of calls without tasks, by their number
     deferred: set[int] = field(default_factory=set)  # communicators that launch after their calls
-    tasks_without_call: list[Record] = field(default_factory=list)  # of NCCL before 2.28
+    tasks_without_call: list[ProfilerRecord] = field(default_factory=list)  # of NCCL before 2.28
     unknown: int = 0  # calls of an unknown function
 
 
@@ -222,7 +222,7 @@ def _read_records(file: ProcessFile) -> _Join:
     return join
 
 
-def _call_of_record(record: Record) -> ProfiledCall:
+def _call_of_record(record: ProfilerRecord) -> ProfiledCall:
     function = FUNCTIONS[record.function]
     untyped = record.kind == COLL and function in UNTYPED_FUNCTIONS
     dtype = DTYPES[record.dtype].name if record.dtype < len(DTYPES) and not untyped else None
@@ -242,7 +242,7 @@ def _call_of_record(record: Record) -> ProfiledCall:
 
 
 def _with_tasks(
-    call: ProfiledCall, tasks: tuple[Record, ...] | list[Record], join: _Join
+    call: ProfiledCall, tasks: tuple[ProfilerRecord, ...] | list[ProfilerRecord], join: _Join
 ) -> Iterator[ProfiledCall]:
     """The call with its tasks: several sends and receives make one alltoall; a CUDA graph
     enqueues a collective at each replay.
@@ -270,7 +270,7 @@ def _with_tasks(
     yield call
 
 
-def _with_task(call: ProfiledCall, task: Record, join: _Join) -> ProfiledCall:
+def _with_task(call: ProfiledCall, task: ProfilerRecord, join: _Join) -> ProfiledCall:
     """The call, to which the facts and the time of a task are added."""
     if task.algorithm != UNKNOWN and task.kind == COLL:
         call.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None

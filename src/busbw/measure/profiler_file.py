@@ -22,7 +22,7 @@ COMM, TEXT, COLL_CALL, P2P_CALL, COLL, P2P, TIMED, COMM_END, CALL_TIMING, DEFERR
 UNKNOWN = 255
 
 
-class Record(NamedTuple):
+class ProfilerRecord(NamedTuple):
     """One record; the meaning of `id`, `a` and `b` depends on its kind
     (native/crates/events/src/record.rs).
     """
@@ -63,7 +63,7 @@ class ProcessFile:
     no_event: int = 0  # launches without a time: no CUDA event was free
     captured: int = 0  # launches without a time: their stream was being captured
     failed: int = 0  # launches without a time: the driver returned an error
-    records: list[Record] = field(default_factory=list)
+    records: list[ProfilerRecord] = field(default_factory=list)
 
     def time_us(self, monotonic_ns: int) -> float:
         """A moment of the process as microseconds since 1970."""
@@ -141,7 +141,7 @@ def parse(data: bytes, name: str) -> ProcessFile:
     return file
 
 
-def _records(data: bytes, ring_end: int) -> list[Record]:
+def _records(data: bytes, ring_end: int) -> list[ProfilerRecord]:
     """All records, sorted by ticket.
 
     A record may be in the ring and behind it, if the process was killed after it copied the record
@@ -153,11 +153,11 @@ def _records(data: bytes, ring_end: int) -> list[Record]:
         whole_records = memoryview(data)[first : first + records * _RECORD.size]
         for fields in _RECORD.iter_unpack(whole_records):
             if fields[0]:
-                by_ticket[fields[0]] = Record(*fields)
+                by_ticket[fields[0]] = ProfilerRecord(*fields)
     return [by_ticket[ticket] for ticket in sorted(by_ticket)]
 
 
-def names(file: ProcessFile) -> Iterator[tuple[Record, str]]:
+def names(file: ProcessFile) -> Iterator[tuple[ProfilerRecord, str]]:
     """The record of every communicator with its name."""
     pieces: dict[int, bytes] = {}
     for record in file.records:

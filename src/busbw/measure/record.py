@@ -41,7 +41,7 @@ def encoded(result: Outcome) -> bytes:
     return msgspec.json.format(json_codec.encode(result), indent=1) + b"\n"
 
 
-class Record:
+class RunRecord:
     """Collects one run.
 
     `result` is None until all ranks have joined. `file` is updated with the output of `render`;

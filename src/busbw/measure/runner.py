@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from busbw.core.result import Device, Link, ResultRow
+from busbw.core.result import PairLink, RankDevice, ResultRow
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.core.telemetry import HostChange
@@ -22,7 +22,7 @@ from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
 from busbw.measure.cell_run import CellRun
-from busbw.measure.eta import Forecast
+from busbw.measure.eta import RemainingTime
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
 from busbw.measure.host_sampler import HostSampler, add_changes
 from busbw.measure.plan import Calls, refuse_unsupported
@@ -31,7 +31,7 @@ from busbw.stats.sampling import fewest_visits
 
 if TYPE_CHECKING:
     from busbw.engines.program import Loop
-    from busbw.measure.what_ran import Recorder
+    from busbw.measure.what_ran import KernelRecorder
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 # A pass over the cells takes at least this long, so that what disturbs a visit is over at the next.
@@ -40,7 +40,7 @@ PRECISE_POSITIONS = 8  # positions in the buffers, with precise timing
 
 
 @dataclass
-class _Row:
+class _OpenRow:
     """A row while it is measured.
 
     `number` counts the rows of this repeat; `changes` are what each host has seen in each visit.
@@ -81,12 +81,12 @@ class Runner:
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
     repeat: int = 0  # how often the communicators have been recreated so far
     loop: "Loop | None" = None  # enqueues operations in place of Python
-    recorder: "Recorder | None" = None  # asks NCCL what it runs
+    recorder: "KernelRecorder | None" = None  # asks NCCL what it runs
 
     def __post_init__(self) -> None:
         """Prepare what all cells share."""
         self.out_of_bounds = 0
-        self._forecast = Forecast(())
+        self._forecast = RemainingTime(())
         self._rows = 0
         self._repeats = self.spec.sampling.repeats if self.spec.sampling else 1
         self.batches: Batches | None = None  # of precise timing
@@ -135,9 +135,9 @@ class Runner:
         cycles = (self._repeats - self.repeat) * max(self.spec.run_cycles, 1)
         rows = list(sizes(self.spec, self.max_bytes)) * len(all_series) * cycles
         if self.spec.sampling:
-            self._forecast = Forecast(rows, fewest_visits(self.spec.sampling))
+            self._forecast = RemainingTime(rows, fewest_visits(self.spec.sampling))
         else:
-            self._forecast = Forecast(rows, operations=self.spec.iters)
+            self._forecast = RemainingTime(rows, operations=self.spec.iters)
         self._end_s = time.monotonic() + self.spec.soak_s
         endless = self.spec.soak_s or not self.spec.run_cycles
         for _ in itertools.count() if endless else range(self.spec.run_cycles):
@@ -153,7 +153,7 @@ class Runner:
         over = by_time and time.monotonic() >= self._end_s
         return bool(self.world.bcast(self.out_of_bounds > 0 or over))
 
-    def links(self, devices: Sequence[Device]) -> list[Link]:
+    def links(self, devices: Sequence[RankDevice]) -> list[PairLink]:
         """The links of all pairs of ranks, each measured while the others are idle.
 
         [] without precise timing, with several communicators, or with fewer than three ranks.
@@ -195,10 +195,10 @@ class Runner:
             [self._new_row(calls, size) for size in sizes(self.spec, self.max_bytes)]
         )
 
-    def _new_row(self, calls: Calls, size: int) -> _Row:
+    def _new_row(self, calls: Calls, size: int) -> _OpenRow:
         out_of_place = CellRun(self, calls, size, in_place=False)
         in_place = CellRun(self, calls, size, in_place=True)
-        row = _Row(self._rows, (out_of_place, in_place))
+        row = _OpenRow(self._rows, (out_of_place, in_place))
         self._rows += 1
         return row
 
@@ -211,7 +211,7 @@ class Runner:
         self.out_of_bounds += sum(cell.bad_rounds for cell in row.cells)
         self._report(row)
 
-    def _measure_in_visits(self, rows: Sequence[_Row]) -> None:
+    def _measure_in_visits(self, rows: Sequence[_OpenRow]) -> None:
         """Visit all rows, in another order each time, until each has been visited often enough.
 
         Collective.
@@ -237,7 +237,7 @@ class Runner:
             if order:
                 self._pause(began)
 
-    def _visit(self, row: _Row, *, is_first: bool) -> None:
+    def _visit(self, row: _OpenRow, *, is_first: bool) -> None:
         for cell in row.cells:
             if is_first:
                 cell.check()
@@ -278,7 +278,7 @@ class Runner:
         self.enter_phase(phase, detail, progress)
         return progress
 
-    def _learn(self, row: _Row, cell: CellRun) -> None:
+    def _learn(self, row: _OpenRow, cell: CellRun) -> None:
         key = row.number, cell.call.in_place
         self._forecast.learn(
             key, cell.size, cell.check_s, cell.visit_s, cell.operation_s, last=not cell.more
@@ -289,7 +289,7 @@ class Runner:
         if self.engine.name != "sim":
             time.sleep(max(began + PASS_S - time.monotonic(), 0.0))
 
-    def _report(self, row: _Row, *, final: bool = True) -> None:
+    def _report(self, row: _OpenRow, *, final: bool = True) -> None:
         """Emit the row as it is; collective if it is `final`."""
         if final:
             for cell in row.cells:

@@ -9,7 +9,7 @@ from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
 from busbw.launch.signal_handlers import signals_ignored
 from busbw.measure.events import Event
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 LOG = logging.getLogger("busbw")
@@ -32,7 +32,7 @@ class Sink:
     A subclass in the command line prints them.
     """
 
-    def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
+    def __init__(self, record: RunRecord, frontend: Frontend = OWN) -> None:
         self.record, self.frontend = record, frontend
 
     @property

@@ -19,12 +19,12 @@ from busbw.launch.control import SoloControl
 from busbw.launch.signal_handlers import signals_ignored, terminable
 from busbw.measure.job import Job, SweepJob, perform
 from busbw.measure.sink import Sink, save_on_signal
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 
 SIMULATED_RANKS = 8
 
 
-def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
+def run(work: Job, where: LaunchTarget, sink: Sink) -> Outcome | None:
     """Run the job and return its result; None on nonzero ranks of a job that mpirun, srun or
     torchrun started.
 
@@ -65,7 +65,7 @@ def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
     return result
 
 
-def _run_in_process(work: Job, where: Placement, sink: Sink) -> None:
+def _run_in_process(work: Job, where: LaunchTarget, sink: Sink) -> None:
     where.check()
     if where.hosts or where.hostfile or where.step:
         raise UsageError(

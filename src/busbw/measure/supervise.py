@@ -29,7 +29,7 @@ from busbw.measure.job import Job, kind_of
 from busbw.measure.launch_plan import LauncherCommand, launcher_command
 from busbw.measure.rank_failure import Failed, RankFailed, failure
 from busbw.measure.sink import Sink
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 
 TAIL_LINES = 200  # each of a host's ranks may write 40 lines, and the first of them name the cause
 SIGNAL_EXIT_BASE = 128  # mpirun's exit code when a rank died of signal N is this plus N
@@ -219,7 +219,7 @@ class Follower:
         return {device.rank: f"GPU {device.index}" for device in devices if device.bus}
 
 
-def launch(work: Job, where: Placement, sink: Sink) -> None:
+def launch(work: Job, where: LaunchTarget, sink: Sink) -> None:
     """Start the ranks of a job and follow them to their end.
 
     A transient failure of the start is retried once.

@@ -16,7 +16,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result, World
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
-from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
+from busbw.engines.registry import EngineArguments, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
 from busbw.measure import plan
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
@@ -43,7 +43,7 @@ def measure(
     party = join_groups(control)
     row = engine(job.engine)
     _refuse_options(job, control, emit)
-    opening = Opening(
+    opening = EngineArguments(
         control=party.group,
         spec=job.sweep,
         process=control.process,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from busbw.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from busbw.launch.hosts import Host
+    from busbw.launch.hosts import LaunchHost
     from busbw.launch.slurm import JobStep
 
 _LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
@@ -26,7 +26,7 @@ def forwarded(prefixes: tuple[str, ...] = FORWARDED) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class LaunchTarget:
     """Where to start ranks, as the user asked.
 
     It has the number of ranks, hosts as text or in a file, a network interface, and a Slurm step.
@@ -47,7 +47,7 @@ class Placement:
                 "hosts, a hostfile and a Slurm step exclude each other", "give one of them"
             )
 
-    def named(self) -> "tuple[Host, ...]":
+    def named(self) -> "tuple[LaunchHost, ...]":
         """The hosts that the user named, with their slots where given."""
         from busbw.launch.hostfile import given_hosts
 

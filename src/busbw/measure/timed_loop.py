@@ -21,7 +21,7 @@ from busbw.measure.timing import can_loop
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class AgreedLoop:
     """The loop of all processes.
 
     `loop` is None for Python's. `name` is that of core.result.Result. `note` says why it is not
@@ -33,7 +33,7 @@ class Agreed:
     note: str = ""
 
 
-def agreed(engine: Engine, control: Control, spec: SweepSpec) -> Agreed:
+def agreed(engine: Engine, control: Control, spec: SweepSpec) -> AgreedLoop:
     """The loop of this sweep on an opened engine. Collective.
 
     NoMeasurement if BUSBW_LOOP asks for busbw-native's loop and a process cannot use it.
@@ -42,15 +42,15 @@ def agreed(engine: Engine, control: Control, spec: SweepSpec) -> Agreed:
     loop, problem = _open(engine)
     problems = [reason for reason in control.allgather(problem) if reason]
     if loop is None and not problems:
-        return Agreed()
+        return AgreedLoop()
     if choice == NATIVE_LOOP and (problems or not can_loop(spec)):
         message, hint = problems[0] if problems else _NEEDS_PYTHON
         raise NoMeasurement(f"{LOOP}={choice}: {message}", hint)
     if choice == PYTHON_LOOP or not can_loop(spec):
-        return Agreed(name=PYTHON_LOOP)
+        return AgreedLoop(name=PYTHON_LOOP)
     if problems:
-        return Agreed(name=PYTHON_LOOP, note=_note(problems[0], spec))
-    return Agreed(loop, NATIVE_LOOP)
+        return AgreedLoop(name=PYTHON_LOOP, note=_note(problems[0], spec))
+    return AgreedLoop(loop, NATIVE_LOOP)
 
 
 _NEEDS_PYTHON = ("-z and -G need Python's loop", f"unset {LOOP}, or leave them out")

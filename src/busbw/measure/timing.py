@@ -14,7 +14,7 @@ from functools import partial
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
-from busbw.engines.program import Loop, Mark, Part, Sign
+from busbw.engines.program import Loop, Mark, Part, ProgramMarker
 from busbw.launch.control import Control
 from busbw.measure.progress import Progress, no_batch
 
@@ -99,7 +99,7 @@ def _run_by_loop(
     program = loop.program(_parts(turn, spec), wait=True)
     progress.batch_count = program.iterations_left
     if not spec.check_timed:
-        loop.program([untimed, Sign.END], wait=True).run(1)
+        loop.program([untimed, ProgramMarker.END], wait=True).run(1)
     control.barrier()
     ran = program.run(spec.iters)
     progress.batch_count = no_batch
@@ -114,11 +114,11 @@ def _run_by_loop(
 def _parts(turn: Sequence[Launch], spec: SweepSpec) -> list[Part]:
     """The turn as parts of a program; with -I all iterations, as each has its own marks."""
     if not spec.per_iter_timing:
-        return [part for iteration in turn for part in (iteration, Sign.END)]
+        return [part for iteration in turn for part in (iteration, ProgramMarker.END)]
     parts: list[Part] = [Mark(0)]
     for number, iteration in enumerate(itertools.islice(itertools.cycle(turn), spec.iters), 1):
-        parts += [iteration, Mark(number), Sign.END]
-    return parts if spec.iters else [*parts, Sign.END]
+        parts += [iteration, Mark(number), ProgramMarker.END]
+    return parts if spec.iters else [*parts, ProgramMarker.END]
 
 
 def iterations(

@@ -14,8 +14,8 @@ from pathlib import Path
 from busbw.core.env import TUNER, temporarily
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Pattern
-from busbw.core.tuner_table import Rule, Table
-from busbw.core.tuning import TUNED, Choice
+from busbw.core.tuner_table import TunerRule, TunerTable
+from busbw.core.tuning import TUNED, TuningChoice
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.engines.registry import engine, torch_gpus
 from busbw.host import net_plugin
@@ -24,13 +24,13 @@ from busbw.launch.control import Control
 INSTALL_HINT = "install it on all hosts, or tune without it: busbw tune ... --variables"
 
 
-def of_pattern(pattern: Pattern) -> tuple[Table, int]:
+def of_pattern(pattern: Pattern) -> tuple[TunerTable, int]:
     """The table of what a pattern states, and how many of its rows the table cannot hold.
 
     NCCL gives its tuner the function, the bytes and the size of the communicator. Rows that differ
     only in type or root therefore share the rule of the first one.
     """
-    rules: dict[tuple[int, str, int], Rule] = {}
+    rules: dict[tuple[int, str, int], TunerRule] = {}
     left_out = 0
     for row in pattern.rows:
         if row.algorithm not in ALGORITHMS or row.protocol not in PROTOCOLS:
@@ -38,8 +38,8 @@ def of_pattern(pattern: Pattern) -> tuple[Table, int]:
         if row.function not in TUNED:
             left_out += 1
             continue
-        ranks, choice = pattern.comm(row).ranks, Choice(row.algorithm, row.protocol)
-        rule = Rule(
+        ranks, choice = pattern.comm(row).ranks, TuningChoice(row.algorithm, row.protocol)
+        rule = TunerRule(
             ranks=ranks,
             hosts=None,
             collective=row.function,
@@ -48,7 +48,7 @@ def of_pattern(pattern: Pattern) -> tuple[Table, int]:
             choice=choice,
         )
         left_out += rules.setdefault((ranks, row.function, row.bytes), rule) != rule
-    return Table(rules=list(rules.values())), left_out
+    return TunerTable(rules=list(rules.values())), left_out
 
 
 def _library(environment: Mapping[str, str]) -> tuple[Path | None, str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from busbw.core.layouts import InPlace
 from busbw.core.result import Mismatch
-from busbw.engines.base import Call, Engine, Probe, Region, Wrong
+from busbw.engines.base import CollectiveCall, Engine, Probe, Region, WrongData
 
 
-def write(engine: Engine, call: Call, probe: Probe) -> None:
+def write(engine: Engine, call: CollectiveCall, probe: Probe) -> None:
     """Fill every local rank's buffers: sentinels where data will arrive, then the rank's input."""
     for memory, rank in zip(engine.memories(), engine.ranks, strict=True):
         if not call.in_place:
@@ -20,13 +20,13 @@ def write(engine: Engine, call: Call, probe: Probe) -> None:
         memory.write(call, "send", [Region(0, call.send, "sent", rank, 0)], probe)
 
 
-def around(call: Call, rank: int) -> list[Region]:
+def around(call: CollectiveCall, rank: int) -> list[Region]:
     """The receive buffer except the rank's own part, which is the input of an in-place call."""
     own_start, own_end = rank * call.layout.count, (rank + 1) * call.layout.count
     return [Region(0, own_start, "untouched"), Region(own_end, call.recv - own_end, "untouched")]
 
 
-def expected(call: Call, rank: int) -> list[Region]:
+def expected(call: CollectiveCall, rank: int) -> list[Region]:
     """The receive buffer of `rank` after the call: moved or reduced data, the rest unchanged."""
     moves = sorted(call.collective.moves(call.layout, rank), key=lambda move: move.dst)
     regions: list[Region] = []
@@ -42,7 +42,7 @@ def expected(call: Call, rank: int) -> list[Region]:
     return [region for region in regions if region.length > 0]
 
 
-def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
+def untouched(call: CollectiveCall, rank: int, start: int, end: int) -> list[Region]:
     """Elements `start` to `end`, to which nothing moves: sentinels, or in place rank's input."""
     if not call.in_place:
         return [Region(start, end - start, "untouched")]
@@ -60,7 +60,7 @@ def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
     return [Region(start, end - start, "sent", rank, first + start)]
 
 
-def check(engine: Engine, call: Call, probe: Probe) -> list[Wrong]:
+def check(engine: Engine, call: CollectiveCall, probe: Probe) -> list[WrongData]:
     """The wrong elements in each local rank's receive buffer."""
     return [
         memory.check(call, "recv", expected(call, rank), probe)
@@ -78,7 +78,7 @@ class Tally:
     bad_rounds: int = 0
     mismatches: list[Mismatch] = field(default_factory=list)
 
-    def add(self, ranks: Sequence[int], wrongs: Sequence[Wrong], probe: Probe) -> None:
+    def add(self, ranks: Sequence[int], wrongs: Sequence[WrongData], probe: Probe) -> None:
         """Count one round: the wrong elements of each of these ranks."""
         for rank, wrong in zip(ranks, wrongs, strict=True):
             if wrong.count:
@@ -89,7 +89,9 @@ class Tally:
         self.bad_rounds += any(wrong.count for wrong in wrongs)
 
 
-def run_round(engine: Engine, call: Call, once: Callable[[], object], probe: Probe) -> list[Wrong]:
+def run_round(
+    engine: Engine, call: CollectiveCall, once: Callable[[], object], probe: Probe
+) -> list[WrongData]:
     """Write the input, complete the operation, and compare."""
     write(engine, call, probe)
     once()

@@ -34,7 +34,7 @@ from busbw.core.rank_messages import (
 )
 from busbw.host import kernel_log, link_state, process, tcp_connections
 from busbw.host.cgroup import Quota, quotas, stopping
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER, KILL_LIMIT_S, end_job_here
 from busbw.measure.job import Job
@@ -224,7 +224,7 @@ class Watchdog:
 
     def _report_quota(self) -> None:
         """Report, once, a CPU quota that has stopped this rank in most periods of late."""
-        before, self._quotas = self._quotas, quotas(Live())
+        before, self._quotas = self._quotas, quotas(LiveMachine())
         quota = stopping(before, self._quotas)
         if quota:
             self._report(Throttled(self._rank, self._host, quota.cpus, quota.path))

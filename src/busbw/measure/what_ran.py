@@ -16,7 +16,15 @@ import msgspec
 
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
-from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, Unlisted, counts, merged
+from busbw.core.ran import (
+    MAX_LISTED,
+    SENDS,
+    LoggedConnections,
+    NcclKernel,
+    UnlistedConnections,
+    counts,
+    merged,
+)
 from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
 from busbw.engines.nccl_profiler import NcclProfiler
@@ -32,7 +40,7 @@ KEPT = 16  # kernels of an operation and process: native/crates/plugin/src/what_
 
 
 @dataclass(slots=True)
-class Counts:
+class OperationCounts:
     """The operations of a run that were asked about, those of which NCCL reported nothing, and the
     kernels that a process did not keep; on process 0.
     """
@@ -42,7 +50,7 @@ class Counts:
     lost: int = 0
 
 
-class Recorder:
+class KernelRecorder:
     """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL.
 
     `counts` are those of all repeats of the run.
@@ -52,7 +60,7 @@ class Recorder:
         self,
         opened: Engine,
         control: Control,
-        counts: Counts,
+        counts: OperationCounts,
         profiler: Profiler | None = None,
         problem: str = "",
     ) -> None:
@@ -65,7 +73,7 @@ class Recorder:
         """Whether it records; the same on all processes."""
         return self._profiler is not None
 
-    def record(self, launch: Launch, limit_s: float) -> Kernel | None:
+    def record(self, launch: Launch, limit_s: float) -> NcclKernel | None:
         """What NCCL runs for a launch; None if it does not say, and on processes but 0.
 
         Collective.
@@ -102,7 +110,7 @@ class Recorder:
         return ""
 
 
-def of_all(kernels: Iterable[Kernel]) -> Kernel | None:
+def of_all(kernels: Iterable[NcclKernel]) -> NcclKernel | None:
     """What stands for the kernels of all ranks: the most frequent one; of sends and receives, which
     differ between ranks, the one with most channels.
     """
@@ -153,7 +161,7 @@ def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def agreed(opened: Engine, party: Party, counts: Counts, reason: str) -> Recorder:
+def agreed(opened: Engine, party: Party, counts: OperationCounts, reason: str) -> KernelRecorder:
     """The recorder of an opened engine: all processes record, or none.
 
     `reason` is what `asking` gave on this process. Collective.
@@ -161,8 +169,8 @@ def agreed(opened: Engine, party: Party, counts: Counts, reason: str) -> Recorde
     profiler, problem = _open(opened, reason)
     problems = [text for text in party.world.allgather(problem) if text]
     if problems:
-        return Recorder(opened, party.group, counts, problem=problems[0])
-    return Recorder(opened, party.group, counts, profiler)
+        return KernelRecorder(opened, party.group, counts, problem=problems[0])
+    return KernelRecorder(opened, party.group, counts, profiler)
 
 
 def _open(opened: Engine, reason: str) -> tuple[Profiler | None, str]:
@@ -184,7 +192,7 @@ def _open(opened: Engine, reason: str) -> tuple[Profiler | None, str]:
     return None, f"NCCL has not loaded the profiler plugin on {platform.node()}"
 
 
-def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
+def connections(log: Log, party: Party, opened: Engine) -> LoggedConnections | None:
     """How NCCL connected the ranks, by the logs of all processes; None if no log says it, and on
     all processes but 0. Collective.
 
@@ -196,7 +204,7 @@ def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
         ranks |= of_process
     own = _renumbered(nccl_connections.read(log.text), ranks)
     total = party.world.reduce_all([len(own.connections)], "sum")[0]
-    sends: list[Unlisted] = []
+    sends: list[UnlistedConnections] = []
     if total > 2 * MAX_LISTED:  # both ends may name one
         sends = counts(row for row in own.connections if row.sender in local.values())
         limit = max(MAX_LISTED // party.world.processes, 1)
@@ -208,10 +216,10 @@ def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
     return merged((part for part, _ in by_process), all_sends)
 
 
-def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
+def _renumbered(ran: LoggedConnections | None, ranks: Mapping[int, int]) -> LoggedConnections:
     """The connections between ranks of the job."""
     if ran is None:
-        return Ran([])
+        return LoggedConnections([])
     connections = [
         msgspec.structs.replace(
             row,
@@ -220,4 +228,4 @@ def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
         )
         for row in ran.connections
     ]
-    return Ran(connections, ran.rdma)
+    return LoggedConnections(connections, ran.rdma)

@@ -7,22 +7,22 @@ algorithm's bound over L1. L3 is the busbw that NCCL's model of a release expect
 from busbw.core.collectives import Collective
 from busbw.core.result import Ideal
 from busbw.model.bounds import bounds, endpoint
-from busbw.model.estimate import Setting
-from busbw.model.nccl.choice import Choice
-from busbw.model.types import Bounds, Level
+from busbw.model.estimate import EstimateInputs
+from busbw.model.nccl.choice import ExpectedChoice
+from busbw.model.types import AlgorithmLevels, Bounds
 
 
 def algorithm_bounds(
-    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
+    setting: EstimateInputs, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Bounds:
     """Bounds of each algorithm that can run, highest first, and the one that NCCL takes."""
     system = setting.system
     wire = setting.fabric(hosts, per_host, size_bytes)
     data = setting.fabric(hosts, per_host, size_bytes, payload=True)
-    possible: list[Choice] = []
+    possible: list[ExpectedChoice] = []
     if not system.rccl:
         possible = setting.choices(row.name, hosts, per_host, size_bytes)
-    fastest: dict[str, Choice] = {}  # by algorithm
+    fastest: dict[str, ExpectedChoice] = {}  # by algorithm
     for choice in possible:
         fastest.setdefault(choice.algorithm, choice)
     payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}
@@ -41,7 +41,9 @@ def algorithm_bounds(
     )
 
 
-def _level(wire: Ideal, payload: Ideal, expected: Choice | None, busbw_bytes: float) -> Level:
+def _level(
+    wire: Ideal, payload: Ideal, expected: ExpectedChoice | None, busbw_bytes: float
+) -> AlgorithmLevels:
     """The level of one algorithm: its two bounds, and the busbw of `busbw_bytes` in the expected
     time, if NCCL has a model of it.
     """
@@ -50,6 +52,6 @@ def _level(wire: Ideal, payload: Ideal, expected: Choice | None, busbw_bytes: fl
     if expected:
         protocol = expected.protocol
         planned = busbw_bytes / expected.parts.time_s if busbw_bytes else None
-    return Level(
+    return AlgorithmLevels(
         wire.algorithm, wire.busbw, payload.busbw, payload.link, wire.why, planned, protocol
     )

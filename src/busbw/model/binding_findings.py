@@ -3,9 +3,9 @@ collectives on GPUs too when the host is busy.
 """
 
 from busbw.core.finding import Verdict
-from busbw.core.result import SHARED_PROCESSORS, Device
+from busbw.core.result import SHARED_PROCESSORS, RankDevice
 from busbw.host.settings import cpu_set
-from busbw.model.rule import Conclusion, Rule, Run
+from busbw.model.rule import Conclusion, FindingRule, Run
 
 MAX_NAMED_RANKS = 4  # ranks
 EVIDENCE = "Cpus_allowed_list in /proc/self/status of each rank"
@@ -18,7 +18,7 @@ FIX = (
 def _find_shared_processors(run: Run) -> Conclusion | None:
     """The first host with more processes bound to a set of processors than the set has."""
     host_cpus = {host.hostname: host.cpus for host in run.topology.hosts}
-    bound: dict[tuple[str, str], list[Device]] = {}
+    bound: dict[tuple[str, str], list[RankDevice]] = {}
     for device in run.result.world.devices:
         bound.setdefault((device.host, device.cpus), []).append(device)
     for (host, cpus), devices in bound.items():
@@ -32,7 +32,7 @@ def _find_shared_processors(run: Run) -> Conclusion | None:
     return None
 
 
-def _message(host: str, cpus: str, processors: int, devices: list[Device]) -> str:
+def _message(host: str, cpus: str, processors: int, devices: list[RankDevice]) -> str:
     ranks = ", ".join(str(device.rank) for device in devices[:MAX_NAMED_RANKS])
     others = f" and {len(devices) - MAX_NAMED_RANKS} more" if len(devices) > MAX_NAMED_RANKS else ""
     where = f"{processors} processors ({cpus})"
@@ -42,7 +42,7 @@ def _message(host: str, cpus: str, processors: int, devices: list[Device]) -> st
 
 
 RULES = (
-    Rule(
+    FindingRule(
         SHARED_PROCESSORS,
         (Verdict.WARN,),
         "ranks of a host are bound to fewer processors than they are, although the host has more",

@@ -1,7 +1,7 @@
 """The bounds of a collective as text: a line for each algorithm."""
 
 from busbw.core.sizes import counted, format_size
-from busbw.model.types import Bounds, Level
+from busbw.model.types import AlgorithmLevels, Bounds
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown
 
@@ -9,9 +9,9 @@ DROP_ORDER = ("limited by", "protocol")
 
 
 def columns(bounds: Bounds) -> list[Column]:
-    """Three rates of each algorithm. Their values take a Level."""
+    """Three rates of each algorithm. Their values take an AlgorithmLevels."""
 
-    def chosen(level: Level) -> str:
+    def chosen(level: AlgorithmLevels) -> str:
         return f"{level.algorithm} *" if level.algorithm == bounds.chosen else level.algorithm
 
     return [

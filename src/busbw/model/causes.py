@@ -13,9 +13,9 @@ from busbw.core.collectives import Collective
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import counted
-from busbw.model.estimate import Setting
+from busbw.model.estimate import EstimateInputs
 from busbw.model.fabric import gb
-from busbw.model.forecast import Evidence, forecast
+from busbw.model.forecast import MeasuredCurves, forecast
 from busbw.model.nccl.choice import ALL_ALLOWED, allowed
 from busbw.model.transport_findings import RULES as TRANSPORTS
 from busbw.model.types import Forecast
@@ -81,18 +81,18 @@ def _selected(environment: Mapping[str, str]) -> list[str]:
 
 
 def fitting(
-    setting: Setting,
+    setting: EstimateInputs,
     row: Collective,
     shape: tuple[int, int],
     size_bytes: int,
     busbw: float,
-    evidence: Evidence | None,
+    evidence: MeasuredCurves | None,
 ) -> list[str]:
     """A description of the system with which a `busbw` is expected; none at small sizes."""
     if size_bytes < LARGE:
         return []
 
-    def expected(changed: Setting) -> Forecast | None:
+    def expected(changed: EstimateInputs) -> Forecast | None:
         return forecast(changed, row, *shape, size_bytes, evidence)
 
     in_hosts = expected(replace(setting, system=replace(setting.system, collnet=False)))
@@ -112,7 +112,10 @@ def fitting(
 
 
 def _fewer_nics(
-    setting: Setting, hosts: int, busbw: float, expected: Callable[[Setting], Forecast | None]
+    setting: EstimateInputs,
+    hosts: int,
+    busbw: float,
+    expected: Callable[[EstimateInputs], Forecast | None],
 ) -> list[str]:
     nics = setting.system.nics
     for count in range(nics - 1, 0, -1) if hosts > 1 else ():

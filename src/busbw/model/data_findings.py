@@ -5,7 +5,7 @@ from busbw.core.dtypes import dtype
 from busbw.core.finding import Verdict
 from busbw.core.layouts import GRAIN_BYTES, whole
 from busbw.core.sizes import counted, format_size
-from busbw.model.rule import Conclusion, Rule, Run
+from busbw.model.rule import Conclusion, FindingRule, Run
 
 
 def _check_data(run: Run) -> Conclusion | None:
@@ -83,21 +83,21 @@ def _find_reduced_sweep(run: Run) -> Conclusion | None:
 
 
 RULES = (
-    Rule(
+    FindingRule(
         "data",
         (Verdict.PASS, Verdict.FAIL, Verdict.SKIP),
         "whether any element was wrong; for the first one rank, offset, expected and actual value;"
         " which sizes were not checked",
         _check_data,
     ),
-    Rule(
+    FindingRule(
         "empty_rows",
         (Verdict.WARN,),
         "sizes that are smaller than an element, or than 16 bytes per rank, moved no data but count"
         " in the average",
         _find_empty_rows,
     ),
-    Rule(
+    FindingRule(
         "memory",
         (Verdict.SKIP,),
         "memory is too small for the largest sizes of the sweep",

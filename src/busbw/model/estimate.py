@@ -14,7 +14,16 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds, tree_share
 from busbw.model.fabric import Fabric
 from busbw.model.nccl import p2p
-from busbw.model.nccl.choice import COLLECTIVES, ROOTED, US, Allowed, Choice, Parts, choices, parts
+from busbw.model.nccl.choice import (
+    COLLECTIVES,
+    ROOTED,
+    US,
+    AllowedAlgorithms,
+    ExpectedChoice,
+    Parts,
+    choices,
+    parts,
+)
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE, TREE, Release, fitted_release
 from busbw.model.nccl.nvls_types import allowed_for, by_precision
 from busbw.model.spine import Spine
@@ -31,12 +40,12 @@ OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 an
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EstimateInputs:
     """What an estimate depends on besides the operation."""
 
     system: System
     release: Release = field(default_factory=fitted_release)
-    may: Allowed = field(default_factory=Allowed)
+    may: AllowedAlgorithms = field(default_factory=AllowedAlgorithms)
     # may divide the rate of the NICs, of which NCCL does not know
     spine: Spine = field(default_factory=Spine)
     # (hosts, bytes) to what an alltoallv moves between ranks numbered host by host; None for an
@@ -49,10 +58,12 @@ class Setting:
     # most channels that NCCL may use, which does not change its choice; 0: any number
     ctas: int = 0
 
-    def allowed(self, collective: str) -> Allowed:
+    def allowed(self, collective: str) -> AllowedAlgorithms:
         return allowed_for(self.may, collective, self.dtype, self.op)
 
-    def choices(self, collective: str, hosts: int, per_host: int, size_bytes: int) -> list[Choice]:
+    def choices(
+        self, collective: str, hosts: int, per_host: int, size_bytes: int
+    ) -> list[ExpectedChoice]:
         """What NCCL may use, in its order of preference."""
         model = self.system.model(self.release, hosts, per_host)
         possible = choices(model, collective, size_bytes, self.allowed(collective))
@@ -91,8 +102,8 @@ class Setting:
 
 
 def estimate(
-    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
-) -> Choice | None:
+    setting: EstimateInputs, collective: str, hosts: int, per_host: int, size_bytes: int
+) -> ExpectedChoice | None:
     """The algorithm, the protocol and the time; None where no algorithm can run, as with one rank,
     or with NVLS alone on several hosts.
 
@@ -117,8 +128,8 @@ def estimate(
 
 
 def by_links(
-    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
-) -> Choice | None:
+    setting: EstimateInputs, collective: str, hosts: int, per_host: int, size_bytes: int
+) -> ExpectedChoice | None:
     """NCCL's choice, with the time that its links allow where NCCL's model is known to be wrong:
     NVLSTree, and the latency of broadcast and reduce over several hosts.
     """
@@ -140,8 +151,8 @@ def by_links(
 
 
 def _through_all_ranks(
-    setting: Setting, hosts: int, per_host: int, size_bytes: int, chosen: Choice
-) -> Choice:
+    setting: EstimateInputs, hosts: int, per_host: int, size_bytes: int, chosen: ExpectedChoice
+) -> ExpectedChoice:
     """A ring from or to a root with the latency of all its hops, as that of an all_gather. NCCL
     counts one hop where a host has one NIC, and with several every hop as one between hosts.
     """
@@ -153,8 +164,12 @@ def _through_all_ranks(
 
 
 def _tree_by_links(
-    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, chosen: Choice
-) -> Choice:
+    setting: EstimateInputs,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    chosen: ExpectedChoice,
+) -> ExpectedChoice:
     """Tree with Simple on several hosts, at no less than OF_NICS of its bound. NCCL's limit per
     channel makes it slower: 3 x 4 and 3 x 8 GB200 reach 234 and 486 GB/s (NVIDIA/nccl issue 1801),
     where its model has 162 and 184.
@@ -171,8 +186,12 @@ def _tree_by_links(
 
 
 def _by_slower_links(
-    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, chosen: Choice
-) -> Choice:
+    setting: EstimateInputs,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    chosen: ExpectedChoice,
+) -> ExpectedChoice:
     """NVLSTree on two hosts, where each byte crosses the network once, and on racks, and NVLS over
     switches that reduce, at the rate of the slower links.
 
@@ -204,7 +223,12 @@ def _by_slower_links(
 
 
 def _slow_down(
-    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, choice: Choice
+    setting: EstimateInputs,
+    row: Collective,
+    hosts: int,
+    per_host: int,
+    size_bytes: int,
+    choice: ExpectedChoice,
 ) -> Parts:
     """The time with a transfer no faster than the algorithm's bound over the part of the NICs
     that the network lets through.
@@ -220,7 +244,7 @@ def _slow_down(
 
 
 def narrow_links(
-    setting: Setting, collective: str, algorithm: str, hosts: int, per_host: int
+    setting: EstimateInputs, collective: str, algorithm: str, hosts: int, per_host: int
 ) -> Fabric:
     """The links at what they carry of data, the NICs divided by what the spine lets through."""
     fabric = setting.system.fabric(hosts, per_host, payload=True)
@@ -229,8 +253,8 @@ def narrow_links(
 
 
 def _exchange(
-    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
-) -> Choice | None:
+    setting: EstimateInputs, row: Collective, hosts: int, per_host: int, size_bytes: int
+) -> ExpectedChoice | None:
     traffic = setting.traffic_at(hosts, size_bytes)
     narrowed = replace(narrow_links(setting, row.name, P2P, hosts, per_host), traffic=traffic)
     if row.name in p2p.ALL_PAIRS and hosts > 1:
@@ -247,11 +271,11 @@ def _exchange(
     model = setting.system.model(setting.release, hosts, per_host)
     latency_s = p2p.latency_us(model, row.name) * US
     factor = float(row.bus_factor(hosts * per_host))
-    return Choice(P2P, "Simple", Parts(latency_s, size_bytes * factor / rate))
+    return ExpectedChoice(P2P, "Simple", Parts(latency_s, size_bytes * factor / rate))
 
 
 def flows_of_nic(
-    setting: Setting, collective: str, algorithm: str, hosts: int, per_host: int
+    setting: EstimateInputs, collective: str, algorithm: str, hosts: int, per_host: int
 ) -> int:
     """The connections of one NIC that carry data at once: one queue pair for each channel to the
     next host of a ring, and to each neighbor in both trees, each of which has half of the channels;
@@ -266,7 +290,7 @@ def flows_of_nic(
     return hosts - 1
 
 
-def channels_left(setting: Setting, algorithm: str, hosts: int, per_host: int) -> float:
+def channels_left(setting: EstimateInputs, algorithm: str, hosts: int, per_host: int) -> float:
     """The part of an algorithm's channels that `ctas` leaves; 1 for sends, which have their own."""
     if not setting.ctas or algorithm == P2P:
         return 1.0
@@ -276,7 +300,7 @@ def channels_left(setting: Setting, algorithm: str, hosts: int, per_host: int) -
     return min(1.0, setting.ctas / own)
 
 
-def channels_of_send(setting: Setting, hosts: int, per_host: int) -> int:
+def channels_of_send(setting: EstimateInputs, hosts: int, per_host: int) -> int:
     """Channels of a send between hosts, as the release that runs decides."""
     release, peers = setting.release, p2p.peers_of_sendrecv(setting.release, hosts * per_host)
     if setting.comm is not None:

@@ -9,19 +9,19 @@ from math import log
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import Ideal
 from busbw.core.sizes import counted
 from busbw.model.bounds import ALGORITHMS, bounds
 from busbw.model.causes import fitting
-from busbw.model.estimate import Setting, by_links
+from busbw.model.estimate import EstimateInputs, by_links
 from busbw.model.fabric import gb
-from busbw.model.forecast import Evidence, forecast, job_of
+from busbw.model.forecast import MeasuredCurves, forecast, job_of
 from busbw.model.nccl.choice import choices
 from busbw.model.nccl.constants import MODELLED, NVLS, NVLS_TREE, RING, SIMPLE, TREE, fitted_release
 from busbw.model.predict import describe
 from busbw.model.reference.expected import modelled_s
-from busbw.model.types import Explanation, Forecast, Judged, Load
+from busbw.model.types import Explanation, Forecast, JudgedAlgorithm, LinkUse
 
 ABOUT = 0.03  # in the logarithm: how much farther NCCL's choice may be than the nearest
 LATENCY_BOUND = 1 << 20
@@ -41,7 +41,7 @@ IN_NETWORK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ExplainedFigure:
     """One figure of a result, on `hosts` hosts with `per_host` ranks each.
 
     `source` names the file. `stated_causes` are what it states that slows NCCL down.
@@ -56,7 +56,10 @@ class Measured:
 
 
 def explain(
-    measured: Measured, setting: Setting, system_source: str, evidence: Evidence | None = None
+    measured: ExplainedFigure,
+    setting: EstimateInputs,
+    system_source: str,
+    evidence: MeasuredCurves | None = None,
 ) -> Explanation:
     """Judge every algorithm that the system has, and compare with what is expected of it."""
     row, hosts, per_host, figure = measured.row, measured.hosts, measured.per_host, measured.figure
@@ -95,7 +98,7 @@ def explain(
     )
 
 
-def _ran(figure: Figure, judged: Sequence[Judged]) -> Kernel | None:
+def _ran(figure: Figure, judged: Sequence[JudgedAlgorithm]) -> NcclKernel | None:
     """What NCCL ran, as the result states it; None if it does not.
 
     Also None if the measurement is above that algorithm's bound: the system cannot be the described
@@ -112,7 +115,7 @@ def _verdict(busbw: float, expected: Forecast | None) -> str:
     return "slower" if busbw < expected.low else "faster"
 
 
-def _judge(measured: Measured, setting: Setting) -> list[Judged]:
+def _judge(measured: ExplainedFigure, setting: EstimateInputs) -> list[JudgedAlgorithm]:
     """Every algorithm with a bound, those that are not excluded first, the nearest first. Over
     several hosts that includes those that need SHARP, of which there is no model.
     """
@@ -124,7 +127,7 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
         protocol, planned, at_nics = _planned(measured, setting, bound)
         off = _off(busbw, planned, at_nics) if planned and at_nics else None
         judged.append(
-            Judged(
+            JudgedAlgorithm(
                 bound.algorithm,
                 bound.busbw,
                 busbw > bound.busbw,
@@ -136,7 +139,7 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
         )
     plain = {bound.algorithm for bound in judged}
     judged += [
-        Judged(bound.algorithm, bound.busbw, busbw > bound.busbw, in_network=True)
+        JudgedAlgorithm(bound.algorithm, bound.busbw, busbw > bound.busbw, in_network=True)
         for bound in bounds(measured.row, fabric, replace(features, collnet=True))
         if bound.algorithm not in plain
     ]
@@ -147,7 +150,7 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
 
 
 def _planned(
-    measured: Measured, setting: Setting, bound: Ideal
+    measured: ExplainedFigure, setting: EstimateInputs, bound: Ideal
 ) -> tuple[str, float | None, float | None]:
     """The protocol and busbw that the model expects of an algorithm, and what it expects of a ring
     that fills the NICs; no busbw without a model.
@@ -180,11 +183,11 @@ def _off(busbw: float, planned: float, at_nics: float) -> float:
     return busbw / nearer - 1
 
 
-def _distance(judged: Judged) -> float:
+def _distance(judged: JudgedAlgorithm) -> float:
     return 99.0 if judged.off is None or judged.off <= -1 else log(1 + judged.off)
 
 
-def _nearest(judged: list[Judged], chosen: str) -> str:
+def _nearest(judged: list[JudgedAlgorithm], chosen: str) -> str:
     """The possible algorithm whose model is nearest; NCCL's choice if it is about as near. Where
     only SHARP allows the measurement, that; empty if nothing does.
     """
@@ -196,12 +199,12 @@ def _nearest(judged: list[Judged], chosen: str) -> str:
     return chosen if chosen in _about_as_near(modelled, nearest) else nearest
 
 
-def _about_as_near(judged: Sequence[Judged], nearest: str) -> list[str]:
+def _about_as_near(judged: Sequence[JudgedAlgorithm], nearest: str) -> list[str]:
     """The algorithms besides the nearest whose models fit nearly as well."""
     return [candidate.algorithm for candidate in judged if _is_near(candidate, judged, nearest)]
 
 
-def _is_near(candidate: Judged, judged: Sequence[Judged], nearest: str) -> bool:
+def _is_near(candidate: JudgedAlgorithm, judged: Sequence[JudgedAlgorithm], nearest: str) -> bool:
     """Whether an algorithm's model is about as near to the measurement as the nearest one's."""
     if candidate.excluded or candidate.off is None or candidate.algorithm == nearest:
         return False
@@ -209,7 +212,7 @@ def _is_near(candidate: Judged, judged: Sequence[Judged], nearest: str) -> bool:
     return abs(abs(_distance(candidate)) - best) <= ABOUT
 
 
-def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
+def _loads(measured: ExplainedFigure, setting: EstimateInputs, algorithm: str) -> list[LinkUse]:
     """What the algorithm moves over each kind of link at the measured busbw, per GPU or host."""
     hosts, per_host, features = measured.hosts, measured.per_host, setting.system.features()
     size = measured.figure.row.size_bytes
@@ -227,14 +230,14 @@ def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
         factor = float(measured.row.bus_factor(hosts * per_host)) if row.times_factor else 1.0
         shares = {term.link: measured.figure.busbw / factor / term.rate for term in row.terms(wire)}
         return [
-            Load(link, *rates[link], used=share * rates[link][0])
+            LinkUse(link, *rates[link], used=share * rates[link][0])
             for link, share in shares.items()
             if link in rates
         ]
     return []
 
 
-def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
+def _channels(measured: ExplainedFigure, setting: EstimateInputs, fits: str) -> list[str]:
     """The channels of the algorithm that fits, and their speed in NCCL's model without latency."""
     model = setting.system.model(fitted_release(), measured.hosts, measured.per_host)
     timed = choices(model, measured.row.name, LARGE_BYTES, setting.allowed(measured.row.name))
@@ -250,7 +253,9 @@ def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     ]
 
 
-def _notes(measured: Measured, judged: list[Judged], fits: str, chosen: str) -> list[str]:
+def _notes(
+    measured: ExplainedFigure, judged: list[JudgedAlgorithm], fits: str, chosen: str
+) -> list[str]:
     notes = []
     if measured.figure.row.size_bytes < LATENCY_BOUND:
         notes.append(

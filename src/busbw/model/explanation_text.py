@@ -7,14 +7,14 @@ import msgspec
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
-from busbw.model.types import Described, Explanation, Judged, Load
+from busbw.model.types import DescribedHardware, Explanation, JudgedAlgorithm, LinkUse
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown
 
 DROP_ORDER = ("model",)
 LOAD_DROP_ORDER = ("data",)
 MEANING = "GB/s; at most = bound at the rates of the links; off = measured, relative to the model\n"
-# The values take a Load.
+# The values take a LinkUse.
 LOAD_COLUMNS: tuple[Column, ...] = (
     Column(title="link", value=lambda load: load.link, left=True),
     Column(title="rate", unit="GB/s", value=lambda load: bandwidth_text(load.rate)),
@@ -30,18 +30,18 @@ VERDICTS = {
 }
 
 
-def ranks_text(about: Described) -> str:
+def ranks_text(about: DescribedHardware) -> str:
     """`2 hosts x 8 H100`."""
     return f"{counted(about.hosts, 'host')} x {about.per_host} {about.gpu}"
 
 
-def title(collective: str, about: Described) -> str:
+def title(collective: str, about: DescribedHardware) -> str:
     """`AllReduce on 2 hosts x 8 H100 (h100x8)`."""
     name = f" ({about.system})" if about.system else ""
     return f"{BY_NAME[collective].title} on {ranks_text(about)}{name}"
 
 
-def links(about: Described) -> list[str]:
+def links(about: DescribedHardware) -> list[str]:
     """A line for each kind of link in use: its description, its rate, and its rate of data."""
     lines = []
     if about.link:
@@ -56,7 +56,7 @@ def _rates(rate: float, payload: float) -> str:
     return f"{bandwidth_text(rate)} GB/s, {bandwidth_text(payload)} of data"
 
 
-def notes(about: Described, more: list[str]) -> str:
+def notes(about: DescribedHardware, more: list[str]) -> str:
     """A line for each note of the system and of the answer."""
     return "".join(f"note: {note}\n" for note in [*about.notes, *more])
 
@@ -66,7 +66,7 @@ def json(answer: msgspec.Struct) -> str:
     return msgspec.json.format(json_codec.encode(answer), indent=2).decode() + "\n"
 
 
-def _model(judged: Judged) -> str:
+def _model(judged: JudgedAlgorithm) -> str:
     """`440.05`, or `349.11 to 386.60` for a ring between NCCL's plan and the rate of the NICs."""
     planned = text_or_unknown(judged.planned, bandwidth_text)
     if judged.planned_to is None:
@@ -74,11 +74,11 @@ def _model(judged: Judged) -> str:
     return f"{planned} to {bandwidth_text(judged.planned_to)}"
 
 
-def _off(judged: Judged) -> str:
+def _off(judged: JudgedAlgorithm) -> str:
     return "-" if judged.off is None else f"{100 * judged.off:+.1f}"
 
 
-def _verdict(answer: Explanation, judged: Judged) -> str:
+def _verdict(answer: Explanation, judged: JudgedAlgorithm) -> str:
     if judged.excluded:
         return f"not it: {100 * answer.busbw / judged.at_most:.0f} % of its bound"
     if judged.algorithm == answer.fits:
@@ -111,7 +111,7 @@ def text(answer: Explanation, width: int | None = None) -> str:
 
 
 def columns(answer: Explanation) -> list[Column]:
-    """The bound and the model of each algorithm. Their values take a Judged."""
+    """The bound and the model of each algorithm. Their values take a JudgedAlgorithm."""
     return [
         Column(title="algorithm", value=lambda judged: judged.algorithm, left=True),
         Column(title="at most", value=lambda judged: bandwidth_text(judged.at_most)),
@@ -175,7 +175,7 @@ def load_foot(answer: Explanation) -> str:
     )
 
 
-def _rest(load: Load) -> str:
+def _rest(load: LinkUse) -> str:
     """How the rest of a link's rate is spent."""
     headers, idle = load.rate - load.payload, load.payload - load.used
     name = load.link.partition(",")[0]

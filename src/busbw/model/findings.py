@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from busbw.core.cells import Figure, peak
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
 from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import ON_CPUS, NoFabric, gb, in_lab, lab_burst
-from busbw.model.rule import Conclusion, Known, Rule, Run, apply
+from busbw.model.rule import Conclusion, FindingRule, Known, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 
 SIMULATED = "sim"  # an engine without hosts and networks
@@ -31,7 +31,7 @@ NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 
-def findings(result: Outcome, topology: Topology, known: Known | None = None) -> list[Finding]:
+def findings(result: Outcome, topology: Topology, known: Known | None = None) -> list[RunFinding]:
     """What follows from a run, most important first. `known` gives the reference curves to compare
     with; None for those that come with busbw.
 
@@ -314,11 +314,11 @@ _MODULES: tuple[tuple[str, Callable[[Result], bool] | None], ...] = (
 )
 
 
-def rules(result: Result | None = None) -> list[Rule]:
+def rules(result: Result | None = None) -> list[FindingRule]:
     """The rules for a result, or all, in the order of importance; imports modules that have
     them.
     """
-    chosen: list[Rule] = []
+    chosen: list[FindingRule] = []
     for name, judges in _MODULES:
         if result is None or judges is None or judges(result):
             chosen += import_module(f"busbw.model.{name}").RULES
@@ -326,8 +326,8 @@ def rules(result: Result | None = None) -> list[Rule]:
 
 
 _RULES = (
-    Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
-    Rule(
+    FindingRule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
+    FindingRule(
         "bandwidth",
         (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
         "over NCCL, busbw compared with runs of the same system and job, the user's own or"
@@ -339,26 +339,26 @@ _RULES = (
         " precision. In a lab with a rate only sizes above its burst are judged",
         _judge_bandwidth,
     ),
-    Rule(
+    FindingRule(
         "algorithm",
         (Verdict.PASS,),
         "algorithms that allow the peak, and those whose bound it exceeds",
         _find_algorithm,
     ),
-    Rule(
+    FindingRule(
         "above_bounds",
         (Verdict.WARN,),
         "the peak is above all bounds: wrong topology, or a path without a model",
         _find_above_bounds,
     ),
-    Rule(
+    FindingRule(
         "latency",
         (Verdict.PASS,),
         "the time of the smallest size, and from which size on the sweep is bandwidth-bound (half"
         " of the peak)",
         _find_latency,
     ),
-    Rule(
+    FindingRule(
         "dip",
         (Verdict.WARN,),
         "a size whose busbw is more than a quarter below both neighbors, in all measured"

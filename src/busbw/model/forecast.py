@@ -10,23 +10,23 @@ from msgspec import structs
 
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import bounds
-from busbw.model.estimate import Setting, by_links, channels_left, estimate
+from busbw.model.estimate import EstimateInputs, by_links, channels_left, estimate
 from busbw.model.fabric import rails_of
 from busbw.model.hardware import gpu_word
-from busbw.model.nccl.choice import ALL_ALLOWED, Choice
+from busbw.model.nccl.choice import ALL_ALLOWED, ExpectedChoice
 from busbw.model.nccl.constants import NVLS, RING
 from busbw.model.reference.bands import band, bands, is_extrapolated, widened
-from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.curves import Reference, ReferenceCurve, built_in
 from busbw.model.reference.expected import (
-    Basis,
-    Expected,
-    Links,
+    ExpectedBasis,
+    ExpectedTime,
+    GpuLinks,
     Scope,
     expect,
     modelled_s,
     scope_of,
 )
-from busbw.model.reference.similar import Job
+from busbw.model.reference.similar import ReferenceJob
 from busbw.model.spine import Spine
 from busbw.model.types import Crossing, Forecast
 
@@ -41,28 +41,28 @@ CARRIES = 8  # times as many hosts: beyond, less and less of a calibration appli
 
 
 @dataclass(frozen=True)
-class Evidence:
+class MeasuredCurves:
     """Measured curves that a forecast may use: `known` are reference curves, `calibration` are runs
     of the described system itself.
     """
 
     known: Reference
-    calibration: tuple[Curve, ...] = ()
+    calibration: tuple[ReferenceCurve, ...] = ()
 
 
 @cache
-def published() -> Evidence:
+def published() -> MeasuredCurves:
     """The reference curves that come with busbw."""
-    return Evidence(built_in())
+    return MeasuredCurves(built_in())
 
 
 def forecast(
-    setting: Setting,
+    setting: EstimateInputs,
     row: Collective,
     hosts: int,
     per_host: int,
     size_bytes: int,
-    evidence: Evidence | None = None,
+    evidence: MeasuredCurves | None = None,
 ) -> Forecast | None:
     """The expected time of one size; None where nothing can run."""
     evidence = evidence or published()
@@ -79,7 +79,7 @@ def forecast(
     expected = _expected(setting, row.name, shape, size_bytes, chosen, evidence)
     moved = size_bytes * float(row.bus_factor(hosts * per_host))
     limits = _limits(setting, row, hosts, per_host, size_bytes)
-    if expected.basis is not Basis.CALIBRATION and chosen.algorithm in limits:
+    if expected.basis is not ExpectedBasis.CALIBRATION and chosen.algorithm in limits:
         least_s = moved / limits[chosen.algorithm]
         expected = replace(expected, time_s=max(expected.time_s, least_s))
     smallest = min(size_bytes, SMALLEST_BYTES)
@@ -88,7 +88,7 @@ def forecast(
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
     busbw = moved / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
-    if chosen.algorithm == NVLS and hosts > 1 and expected.basis is Basis.MODEL:
+    if chosen.algorithm == NVLS and hosts > 1 and expected.basis is ExpectedBasis.MODEL:
         low **= 2  # no band is made from runs in which switches between hosts reduce
     low *= _left_by_collisions(setting, row.name, shape, size_bytes)
     at_most = max(limits.values(), default=inf)
@@ -111,8 +111,8 @@ def forecast(
 
 
 def unlimited(
-    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
-) -> Setting:
+    setting: EstimateInputs, collective: str, hosts: int, per_host: int, size_bytes: int
+) -> EstimateInputs:
     """The setting without limits that do not change NCCL's choice, as in published runs."""
     if setting.may == ALL_ALLOWED:
         return setting
@@ -126,7 +126,11 @@ def unlimited(
 
 
 def _latency(
-    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, evidence: Evidence
+    setting: EstimateInputs,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    evidence: MeasuredCurves,
 ) -> float | None:
     chosen = by_links(setting, collective, *shape, size_bytes)
     if chosen is None:
@@ -135,7 +139,11 @@ def _latency(
 
 
 def _as_even(
-    setting: Setting, busiest: float, per_host: int, size_bytes: int, evidence: Evidence
+    setting: EstimateInputs,
+    busiest: float,
+    per_host: int,
+    size_bytes: int,
+    evidence: MeasuredCurves,
 ) -> Forecast | None:
     """On one host an alltoallv takes the time of an alltoall in which each rank moves as much as
     its busiest rank, which is `busiest` times its bytes in an even exchange. Measured with
@@ -157,7 +165,7 @@ def _as_even(
 
 
 def _limits(
-    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
+    setting: EstimateInputs, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> dict[str, float]:
     """The bound of each algorithm at the rates of the links."""
     links = setting.fabric(hosts, per_host, size_bytes)
@@ -166,7 +174,7 @@ def _limits(
 
 
 def _left_by_collisions(
-    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int
+    setting: EstimateInputs, collective: str, shape: tuple[int, int], size_bytes: int
 ) -> float:
     """The share of busbw that the expected collisions of flows leave."""
     if shape[0] == 1 or not setting.spine.uplinks:
@@ -177,13 +185,13 @@ def _left_by_collisions(
     return even.parts.time_s / collided.parts.time_s if even and collided else 1.0
 
 
-def _range(expected: Expected, size_bytes: int, ranks: int) -> tuple[float, float]:
+def _range(expected: ExpectedTime, size_bytes: int, ranks: int) -> tuple[float, float]:
     """The factors of the expected busbw between which measured busbw lies."""
-    if expected.basis is Basis.CALIBRATION:
+    if expected.basis is ExpectedBasis.CALIBRATION:
         share = next(share for least, share in CALIBRATED if size_bytes >= least)
         return 1 - share, 1 + share
     limits = band(expected, size_bytes)
-    if expected.scope is Scope.PCIE and expected.basis is Basis.SAME:
+    if expected.scope is Scope.PCIE and expected.basis is ExpectedBasis.SAME:
         # Slots differ from host to host: runs of the same GPUs do not exclude the model's time.
         slower = expected.time_s / expected.model_s
         return limits.low * min(1.0, slower), limits.high * max(1.0, slower)
@@ -191,39 +199,39 @@ def _range(expected: Expected, size_bytes: int, ranks: int) -> tuple[float, floa
 
 
 def _expected(
-    setting: Setting,
+    setting: EstimateInputs,
     collective: str,
     shape: tuple[int, int],
     size_bytes: int,
-    chosen: Choice,
-    evidence: Evidence,
-) -> Expected:
+    chosen: ExpectedChoice,
+    evidence: MeasuredCurves,
+) -> ExpectedTime:
     job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
     own = [curve for curve in evidence.calibration if curve.collective == collective]
     measured_s = _times(own, shape, size_bytes)
     if measured_s:
-        return Expected(
+        return ExpectedTime(
             exp(fmean(map(log, measured_s))),
             scope_of(job, links, chosen.algorithm),
-            Basis.CALIBRATION,
+            ExpectedBasis.CALIBRATION,
         )
     expected = _from_published(setting, collective, shape, size_bytes, chosen, evidence.known)
     left = channels_left(setting, chosen.algorithm, *shape)
     if left < 1:  # no published run is of fewer channels
         longer_s = expected.time_s + chosen.parts.transfer_s * (1 / left - 1)
-        expected = replace(expected, time_s=longer_s, basis=Basis.MODEL)
+        expected = replace(expected, time_s=longer_s, basis=ExpectedBasis.MODEL)
     off = _carried(setting, collective, shape, size_bytes, own)
     return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
 
 
 def _from_published(
-    setting: Setting,
+    setting: EstimateInputs,
     collective: str,
     shape: tuple[int, int],
     size_bytes: int,
-    chosen: Choice,
+    chosen: ExpectedChoice,
     known: Reference,
-) -> Expected:
+) -> ExpectedTime:
     """The expected time by published runs, which are at the full rate of the network. A spine that
     slows the NICs down makes the model's time longer, and none shorter.
     """
@@ -231,18 +239,18 @@ def _from_published(
     if expected.scope is not Scope.DOMAINS:
         return expected
     # Racks do what each one does alone, and more.
-    alone = forecast(setting, BY_NAME[collective], 1, shape[1], size_bytes, Evidence(known))
+    alone = forecast(setting, BY_NAME[collective], 1, shape[1], size_bytes, MeasuredCurves(known))
     return replace(expected, time_s=max(expected.time_s, alone.time_s if alone else 0.0))
 
 
 def _from_runs(
-    setting: Setting,
+    setting: EstimateInputs,
     collective: str,
     shape: tuple[int, int],
     size_bytes: int,
-    chosen: Choice,
+    chosen: ExpectedChoice,
     known: Reference,
-) -> Expected:
+) -> ExpectedTime:
     job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
     if not _is_plain(setting, shape[0]):
         known = _of_algorithm(known, chosen.algorithm) if _is_even(setting) else NO_RUNS
@@ -258,10 +266,10 @@ def _from_runs(
     return replace(slowed, time_s=max(slowed.time_s, at_full_rate.time_s))
 
 
-def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
+def job_of(setting: EstimateInputs, collective: str, hosts: int, per_host: int) -> ReferenceJob:
     """The job that a setting describes."""
     system = setting.system
-    return Job(
+    return ReferenceJob(
         gpu_word(system.gpu),
         collective,
         hosts,
@@ -275,13 +283,13 @@ def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
     )
 
 
-def links_of(setting: Setting, per_host: int) -> Links:
+def links_of(setting: EstimateInputs, per_host: int) -> GpuLinks:
     """The links of a GPU to its peers, with `per_host` GPUs."""
     model = setting.system.fabric(1, per_host, payload=True)
-    return Links(model.gpu or setting.system.planned, setting.system.over_nvlink)
+    return GpuLinks(model.gpu or setting.system.planned, setting.system.over_nvlink)
 
 
-def _is_plain(setting: Setting, hosts: int) -> bool:
+def _is_plain(setting: EstimateInputs, hosts: int) -> bool:
     """Whether published runs are of such a setting: NCCL chooses, and the exchange is even. On one
     host rings are measured too: of types that NVSwitches do not reduce.
     """
@@ -290,7 +298,7 @@ def _is_plain(setting: Setting, hosts: int) -> bool:
     return _is_even(setting) and (rings or may == ALL_ALLOWED)
 
 
-def _is_even(setting: Setting) -> bool:
+def _is_even(setting: EstimateInputs) -> bool:
     return setting.traffic is None and not setting.system.part_unknown
 
 
@@ -304,14 +312,20 @@ def _of_algorithm(known: Reference, algorithm: str) -> Reference:
     return Reference(published, known.sources, own)
 
 
-def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> list[float]:
+def _times(
+    curves: Sequence[ReferenceCurve], shape: tuple[int, int], size_bytes: int
+) -> list[float]:
     """What calibrations of this shape measured for a size, in seconds."""
     times = [curve.time_s(size_bytes) for curve in curves if (curve.hosts, curve.per_host) == shape]
     return [time_s for time_s in times if time_s is not None]
 
 
 def _carried(
-    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, own: Sequence[Curve]
+    setting: EstimateInputs,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    own: Sequence[ReferenceCurve],
 ) -> float:
     """The logarithm of the factor by which calibrations on other numbers of hosts took longer than
     the model at this size; 0 without one of as many ranks on each.
@@ -333,7 +347,7 @@ def _carried(
 
 
 def crossing(
-    setting: Setting, row: Collective, hosts: int, per_host: int, evidence: Evidence
+    setting: EstimateInputs, row: Collective, hosts: int, per_host: int, evidence: MeasuredCurves
 ) -> Crossing:
     """The size from which on the bytes take more of the time than the latency."""
     last, size = 0, 8  # the last size at which latency takes more, and the next to try

@@ -13,7 +13,7 @@ MESH_GPUS = range(2, 9)  # of V100: hosts with a mesh of NVLinks have up to 8
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
+class UsualHost:
     """What hosts of one GPU usually have.
 
     `gbit` is the rate of a NIC, of which each GPU has one, or `nics` a host; 0 if there is no usual
@@ -36,9 +36,9 @@ class Usual:
 
 
 @cache
-def gpu_hosts() -> dict[str, Usual]:
+def gpu_hosts() -> dict[str, UsualHost]:
     """All hosts of the table, by the word of their GPU."""
-    return {row.word: row for row in rows("model/gpu_hosts.csv", Usual)}
+    return {row.word: row for row in rows("model/gpu_hosts.csv", UsualHost)}
 
 
 THROUGH_CPUS = (
@@ -79,7 +79,7 @@ def refuse_unknown_links(text: str, word: str) -> None:
         )
 
 
-def refuse_unsold(text: str, row: Usual, gpus: int, *, rack: bool) -> None:
+def refuse_unsold(text: str, row: UsualHost, gpus: int, *, rack: bool) -> None:
     """UsageError for more GPUs than a host or a rack of them has, for racks of GPUs that have
     none, and for V100 in a mesh.
     """

@@ -75,7 +75,7 @@ def reaches_peers(word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Bridged:
+class BridgedGpus:
     """GPUs that NVLink joins each to each other, up to `most` of them, without a switch. Each has
     `links` of those of its `family`.
     """
@@ -87,9 +87,9 @@ class Bridged:
 
 
 @cache
-def bridged_gpus() -> dict[str, Bridged]:
+def bridged_gpus() -> dict[str, BridgedGpus]:
     """All GPUs that NVLink joins without a switch, by name."""
-    return {row.name: row for row in rows("model/bridged_gpus.csv", Bridged)}
+    return {row.name: row for row in rows("model/bridged_gpus.csv", BridgedGpus)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from busbw.model.types import Explanation, Forecast, PatternPrediction, Predicte
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.bars import Bar, bar_chart
 from busbw.ui.html.element import section, tag
-from busbw.ui.html.plot import NARROW, WIDE, Curve, Plot, Point, draw, swatch
+from busbw.ui.html.plot import NARROW, WIDE, Plot, PlotCurve, Point, draw, swatch
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
 from busbw.ui.number_formats import bandwidth_text, time_text
@@ -67,7 +67,7 @@ def _figure(series: Sequence[Sequence[Forecast]], name: str) -> Element:
     curves = []
     for color, rows in enumerate(series):
         shift = step ** (SPREAD * color / len(series))
-        curves.append(Curve(color, "out", [_point(row, shift) for row in rows]))
+        curves.append(PlotCurve(color, "out", [_point(row, shift) for row in rows]))
     hosts = [counted(rows[0].hosts, "host") for rows in series]
     items = [(swatch(color, "out"), label) for color, label in enumerate(hosts)]
     coverage = f"{100 * series[0][0].coverage:.0f} % range"

@@ -2,11 +2,16 @@
 
 from busbw.core.collectives import Collective
 from busbw.model.bounds import ALGORITHMS
-from busbw.model.estimate import Setting, narrow_links
+from busbw.model.estimate import EstimateInputs, narrow_links
 
 
 def link_times(
-    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, algorithm: str
+    setting: EstimateInputs,
+    row: Collective,
+    hosts: int,
+    per_host: int,
+    size_bytes: int,
+    algorithm: str,
 ) -> tuple[float, float]:
     """The seconds on a GPU's links to its peers, and on a NIC; 0 for links that are not used."""
     fabric = narrow_links(setting, row.name, algorithm, hosts, per_host)

@@ -11,8 +11,8 @@ from busbw.core.sizes import format_size
 from busbw.core.sxids import sxid
 from busbw.core.telemetry import XidEvent
 from busbw.core.xids import xid
-from busbw.model.rule import Conclusion, Rule, Run
-from busbw.model.telemetry_findings import Sign
+from busbw.model.rule import Conclusion, FindingRule, Run
+from busbw.model.telemetry_findings import TelemetrySign
 
 NAMED = 3  # parts and rows in a message; the rest is counted
 COUNTERS_NAMED = 2  # per part
@@ -98,7 +98,7 @@ def _find_other_signs(run: Run) -> Conclusion | None:
     """
     result = run.result
     reported = {id(slow.figure.row) for slow in run.bad}
-    signs: dict[str, list[Sign]] = {}
+    signs: dict[str, list[TelemetrySign]] = {}
     rows: dict[str, set[int]] = {}
     for row in result.rows:
         for sign in run.signs.of(row):
@@ -123,13 +123,13 @@ def _find_other_signs(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.PASS, f"{_list_parts(parts)}; no row was slower with it", evidence)
 
 
-def _most_serious(signs: list[Sign]) -> Sign:
+def _most_serious(signs: list[TelemetrySign]) -> TelemetrySign:
     """The most serious sign of one part, from the row with the largest amount."""
     order = min(sign.order for sign in signs)
     return max((sign for sign in signs if sign.order == order), key=lambda sign: sign.amount)
 
 
-def _group_by_part(signs: list[Sign]) -> list[str]:
+def _group_by_part(signs: list[TelemetrySign]) -> list[str]:
     """The signs by part, such as a GPU or port."""
     parts: dict[str, list[str]] = {}
     for sign in signs:
@@ -142,7 +142,7 @@ def _list_parts(parts: list[str]) -> str:
     return "; ".join(parts[:NAMED]) + (f"; {more} more" if more > 0 else "")
 
 
-def _meanings(signs: list[Sign]) -> str:
+def _meanings(signs: list[TelemetrySign]) -> str:
     meanings = list(dict.fromkeys(f"{sign.name}: {sign.meaning}" for sign in signs))
     return "; ".join(meanings[:NAMED])
 
@@ -152,26 +152,26 @@ def _size(row: ResultRow) -> str:
 
 
 RULES = (
-    Rule(
+    FindingRule(
         "machine_xid",
         (Verdict.WARN,),
         "an Xid of a GPU of the run, or an SXid of an NVSwitch, while a row was measured",
         _find_xids,
     ),
-    Rule(
+    FindingRule(
         "machine_fault",
         (Verdict.WARN,),
         "a link went down, memory failed or a sender gave up while a row was measured",
         _find_faults,
     ),
-    Rule(
+    FindingRule(
         "machine",
         (Verdict.WARN,),
         "a row is slow or uncertain, and during it a GPU's clocks were reduced, or a counter of a"
         " port or TCP moved unusually fast: [host counters](../explanation/machine-counters.md)",
         _find_coincidence,
     ),
-    Rule(
+    FindingRule(
         "machine_note",
         (Verdict.PASS, Verdict.UNKNOWN),
         "a counter moved, but no row was slower with it; unknown if it moved in most rows",

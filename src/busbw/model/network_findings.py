@@ -4,7 +4,7 @@ from busbw.core.finding import Verdict
 from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome
 from busbw.core.topology import Host, Topology
-from busbw.model.rule import Conclusion, Rule, Run
+from busbw.model.rule import Conclusion, FindingRule, Run
 
 PACED = "bbr"  # prefix of all its versions
 SOCKET = "Socket"  # NCCL's name of its own TCP
@@ -44,7 +44,7 @@ def _find_paced(run: Run) -> Conclusion | None:
 
 
 RULES = (
-    Rule(
+    FindingRule(
         "tcp_congestion",
         (Verdict.WARN,),
         "hosts exchanged data over the system's TCP, and its congestion control is BBR "

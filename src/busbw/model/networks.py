@@ -16,7 +16,7 @@ _LATENCY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*us", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkModel:
     """One kind of network. `latency_us` is what its plugin reports in `ncclNetProperties`, by which
     NCCL chooses; `hop_us` is the time of a hop that measured runs fit, where it is another.
     """
@@ -26,18 +26,18 @@ class Network:
     source: str
     hop_us: float | None = None
 
-    def as_timed(self) -> "Network":
+    def as_timed(self) -> "NetworkModel":
         """The network with the latency of a hop."""
         return self if self.hop_us is None else replace(self, latency_us=self.hop_us)
 
 
 @cache
-def networks() -> dict[str, Network]:
+def networks() -> dict[str, NetworkModel]:
     """All networks of the table, by name."""
-    return {row.name: row for row in rows("model/networks.csv", Network)}
+    return {row.name: row for row in rows("model/networks.csv", NetworkModel)}
 
 
-def parse_network(text: str) -> Network:
+def parse_network(text: str) -> NetworkModel:
     """The network called `efav2`, or one of a latency such as `75us`; UsageError for other text."""
     word = text.strip().lower()
     match = _LATENCY.fullmatch(word)
@@ -51,10 +51,10 @@ def parse_network(text: str) -> Network:
         raise UsageError(
             f"--fabric {text}: at most {MAX_LATENCY_US:g} us", "give what the plugin reports: 75us"
         )
-    return Network(f"of {latency_us:g} us", latency_us, "--fabric")
+    return NetworkModel(f"of {latency_us:g} us", latency_us, "--fabric")
 
 
-def note(network: Network, assumed_from: str) -> str:
+def note(network: NetworkModel, assumed_from: str) -> str:
     """What the network adds to NCCL's times; `assumed_from` names the host whose NICs these are,
     if the network was not given.
     """

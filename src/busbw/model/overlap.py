@@ -37,18 +37,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeRange:
     """The least and the most that calls take together, in seconds."""
 
     least_s: float = 0.0
     most_s: float = 0.0
 
-    def __add__(self, other: "Span") -> "Span":
-        return Span(self.least_s + other.least_s, self.most_s + other.most_s)
+    def __add__(self, other: "TimeRange") -> "TimeRange":
+        return TimeRange(self.least_s + other.least_s, self.most_s + other.most_s)
 
-    def times(self, factor: float) -> "Span":
+    def times(self, factor: float) -> "TimeRange":
         """The span of `factor` such groups of calls, one after the other."""
-        return Span(factor * self.least_s, factor * self.most_s)
+        return TimeRange(factor * self.least_s, factor * self.most_s)
 
 
 def apart_s(works: Sequence[Work]) -> float:
@@ -58,7 +58,7 @@ def apart_s(works: Sequence[Work]) -> float:
 
 def span(
     works: Sequence[Work], ratios: Ratios, *, ran_together: bool, others_nic_s: float = 0.0
-) -> Span:
+) -> TimeRange:
     """How long a rank's works take.
 
     `ran_together` says whether they are known to run at the same time, else they may follow one
@@ -79,7 +79,7 @@ def span(
     if ran_together:
         on_links.append(nic_s + shared_s)
     least_s = max(least_s, *on_links)
-    return Span(least_s, max(least_s, most_s + shared_s))
+    return TimeRange(least_s, max(least_s, most_s + shared_s))
 
 
 def _longest_chain(works: Sequence[Work]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.pattern import Pattern
-from busbw.model.overlap import Ratios, Span, Work, apart_s, span
+from busbw.model.overlap import Ratios, TimeRange, Work, apart_s, span
 from busbw.model.pattern_ranks import RankKind, rank_kinds
 from busbw.model.types import PredictedRow
 
@@ -23,7 +23,7 @@ _Group = tuple[tuple[int, int], ...]  # rows, and the number of their calls that
 class Overlap:
     """What the calls of a pattern take in all, if some run at the same time."""
 
-    total: Span  # averaged over the pattern's ranks, like PatternPrediction.total_s
+    total: TimeRange  # averaged over the pattern's ranks, like PatternPrediction.total_s
     calls: int  # those with a forecast
     untimed: int  # calls of these whose time on the GPU is not known
     # pairs of functions that ran together on a rank, on different communicators
@@ -32,7 +32,7 @@ class Overlap:
 
 
 @dataclass(slots=True)
-class _Timed:
+class _TimedRows:
     """The rows with a forecast, and when their calls ran: starts and ends in microseconds."""
 
     pattern: Pattern
@@ -67,11 +67,15 @@ class _Timed:
     def works(self, numbers: Iterable[int], calls: dict[int, int]) -> list[Work]:
         return [self.work(number, calls[number]) for number in numbers if calls.get(number)]
 
-    def together(self, kind: RankKind, calls: dict[int, int], *, known: bool) -> Span:
+    def together(self, kind: RankKind, calls: dict[int, int], *, known: bool) -> TimeRange:
         """How long a rank takes for its part of these calls; `known`: they ran together."""
         own, beside = self.works(kind.own, calls), self.works(kind.beside, calls)
         others_s = sum(work.nic_s for work in beside)
-        return span(own, self.ratios, ran_together=known, others_nic_s=others_s) if own else Span()
+        return (
+            span(own, self.ratios, ran_together=known, others_nic_s=others_s)
+            if own
+            else TimeRange()
+        )
 
     def groups(self, kind: RankKind) -> Counter[_Group]:
         """The groups of calls that ran together, and how often each came."""
@@ -110,11 +114,11 @@ def overlap(
     `rows` have the forecasts, and `ratios` how much calls slow each other down. Of the `per_host`
     ranks of a host, `gpus_of_nic` use the same NIC.
     """
-    timed = _Timed(pattern, {row.row: row for row in rows if row.forecast}, ratios)
+    timed = _TimedRows(pattern, {row.row: row for row in rows if row.forecast}, ratios)
     timed.read_calls()
     calls = sum(row.calls for row in timed.rows.values())
     untimed = max(0, calls - sum(map(len, timed.intervals.values())))
-    total, ranks_apart_s = Span(), 0.0
+    total, ranks_apart_s = TimeRange(), 0.0
     pairs: set[frozenset[str]] = set()
     kinds = rank_kinds(pattern, timed.rows, per_host, gpus_of_nic)
     for kind, ranks in _within_budget(kinds, timed):
@@ -122,19 +126,19 @@ def overlap(
         ranks_apart_s += ranks * apart_s(timed.works(kind.own, all_calls))
         groups = timed.groups(kind)
         pairs |= timed.pairs(kind, groups)
-        known = Span()
+        known = TimeRange()
         for group, times in groups.items():
             known += timed.together(kind, dict(group), known=True).times(times)
         if untimed:
             unknown = timed.together(kind, all_calls, known=False)
-            known = Span(max(known.least_s, unknown.least_s), unknown.most_s)
+            known = TimeRange(max(known.least_s, unknown.least_s), unknown.most_s)
         total += known.times(ranks)
     scale = sum(row.total_s for row in rows) / ranks_apart_s if ranks_apart_s else 0.0
     shared_nics = any(kind.beside for kind in kinds)
     return Overlap(total.times(scale), calls, untimed, frozenset(pairs), shared_nics)
 
 
-def _within_budget(kinds: Counter[RankKind], timed: _Timed) -> list[tuple[RankKind, int]]:
+def _within_budget(kinds: Counter[RankKind], timed: _TimedRows) -> list[tuple[RankKind, int]]:
     """Kinds of ranks at even distances, so that no more than MAX_CALLS are compared."""
     calls = 0
     for kind in kinds:

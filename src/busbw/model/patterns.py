@@ -12,8 +12,8 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
-from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, forecast, published
+from busbw.model.estimate import EstimateInputs
+from busbw.model.forecast import MeasuredCurves, forecast, published
 from busbw.model.link_times import link_times
 from busbw.model.nccl.p2p import PAIRS
 from busbw.model.overlap import Ratios
@@ -31,7 +31,7 @@ SENT = "its time is that of the send"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PatternJob:
     """The job that a pattern is predicted for: `hosts` with `per_host` ranks each, by the rule
     `scale` where that is not as recorded.
 
@@ -45,11 +45,11 @@ class Job:
 
 def predict_pattern(
     pattern: Pattern,
-    setting: Setting,
+    setting: EstimateInputs,
     source: str,
     system_source: str,
-    evidence: Evidence | None = None,
-    job: Job | None = None,
+    evidence: MeasuredCurves | None = None,
+    job: PatternJob | None = None,
     ratios: Ratios | None = None,
     training: RecordedTraining | None = None,
 ) -> PatternPrediction:
@@ -61,7 +61,7 @@ def predict_pattern(
     pattern has another number of ranks than the job, and no rule scales it; NoMeasurement if it
     has no call.
     """
-    job = job or Job()
+    job = job or PatternJob()
     if not pattern.rows:
         message = "; ".join([f"{source}: no call in it has a size", *coverage(pattern)])
         raise NoMeasurement(message, f"busbw show {source}, for the time of its kernels")
@@ -117,11 +117,11 @@ def _range(rows: Sequence[PredictedRow]) -> tuple[float, float]:
 
 def _step(
     training: RecordedTraining | None,
-    setting: Setting,
+    setting: EstimateInputs,
     ranks: int,
     per_host: int,
     recorded_ranks: int,
-    evidence: Evidence | None,
+    evidence: MeasuredCurves | None,
 ) -> PredictedStep | None:
     """The step of a training of all ranks."""
     if training is None or training.ranks != recorded_ranks:
@@ -152,9 +152,9 @@ def _row(
     pattern: Pattern,
     row: PatternRow,
     weight: float,
-    setting: Setting,
+    setting: EstimateInputs,
     per_host: int,
-    evidence: Evidence | None,
+    evidence: MeasuredCurves | None,
 ) -> PredictedRow:
     comm = pattern.comm(row)
     hosts, fullest = place(comm, per_host)
@@ -193,9 +193,9 @@ def _collective(function: str) -> str:
 def _forecast(
     pattern: Pattern,
     row: PatternRow,
-    setting: Setting,
+    setting: EstimateInputs,
     shape: tuple[int, int],
-    evidence: Evidence | None,
+    evidence: MeasuredCurves | None,
 ) -> tuple[Forecast | None, str]:
     hosts, per_host = shape
     if row.function == RECV and any(

@@ -8,18 +8,18 @@ from busbw.core.errors import UsageError
 from busbw.core.sizes import counted
 from busbw.model.algorithm_bounds import algorithm_bounds
 from busbw.model.bounds import P2P
-from busbw.model.estimate import Setting, channels_of_send
+from busbw.model.estimate import EstimateInputs, channels_of_send
 from busbw.model.fabric import gb
-from busbw.model.forecast import Evidence, crossing, forecast, published
+from busbw.model.forecast import MeasuredCurves, crossing, forecast, published
 from busbw.model.nccl.choice import ALL_ALLOWED
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.nvls_types import reduces
 from busbw.model.nccl.p2p import CHANNEL_RATE, PAIRS
 from busbw.model.reference.bands import CHECKED_RANKS
-from busbw.model.reference.expected import Basis
+from busbw.model.reference.expected import ExpectedBasis
 from busbw.model.spine_notes import spine_notes
 from busbw.model.systems import System
-from busbw.model.types import Crossing, Described, Forecast, Prediction
+from busbw.model.types import Crossing, DescribedHardware, Forecast, Prediction
 
 OWN_NVLS = (
     "before 2.28, NCCL expects more of NVLSTree than it reaches: 4 to 11 % on 2 x 8 H100 and H20"
@@ -27,14 +27,16 @@ OWN_NVLS = (
 )
 
 
-def describe(system: System, hosts: int, per_host: int, release: Release, source: str) -> Described:
+def describe(
+    system: System, hosts: int, per_host: int, release: Release, source: str
+) -> DescribedHardware:
     """The system in an answer."""
     wire = system.fabric(hosts, per_host)
     data = system.fabric(hosts, per_host, payload=True)
     nics = ""
     if wire.nics and wire.rail:
         nics = f"{system.nics_of(per_host)} x {gb(wire.rail)} GB/s"
-    return Described(
+    return DescribedHardware(
         source,
         system.name,
         system.gpu,
@@ -61,13 +63,13 @@ def without_rails(system: System, lost: int) -> System:
 
 
 def predict(
-    setting: Setting,
+    setting: EstimateInputs,
     row: Collective,
     hosts: Sequence[int],
     per_host: int,
     sizes: Sequence[int],
     source: str,
-    evidence: Evidence | None = None,
+    evidence: MeasuredCurves | None = None,
     rails_lost: int = 0,
 ) -> Prediction:
     """The expected time of every size on every number of hosts, and the bounds of the largest size
@@ -140,7 +142,11 @@ def check(system: System, hosts: int, per_host: int) -> None:
 
 
 def _check_rows(
-    rows: Sequence[Forecast], row: Collective, setting: Setting, hosts: Sequence[int], per_host: int
+    rows: Sequence[Forecast],
+    row: Collective,
+    setting: EstimateInputs,
+    hosts: Sequence[int],
+    per_host: int,
 ) -> None:
     """UsageError for a number of hosts on which nothing can run."""
     for count in hosts:
@@ -178,7 +184,7 @@ def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
 
 
 def _notes(
-    row: Collective, rows: Sequence[Forecast], setting: Setting, evidence: Evidence
+    row: Collective, rows: Sequence[Forecast], setting: EstimateInputs, evidence: MeasuredCurves
 ) -> list[str]:
     notes = []
     if any(expected.extrapolated for expected in rows):
@@ -187,7 +193,9 @@ def _notes(
             " grows with their number; assumes a non-blocking network along rails, without"
             " congestion, lost links or late ranks"
         )
-    if any(expected.algorithm == P2P and expected.basis == Basis.MODEL for expected in rows):
+    if any(
+        expected.algorithm == P2P and expected.basis == ExpectedBasis.MODEL for expected in rows
+    ):
         notes.append(
             "NCCL builds this of sends and receives, and has no model of it: the rate is its"
             " point-to-point bound"
@@ -201,9 +209,9 @@ def _notes(
     return notes
 
 
-def _calibration_note(rows: Sequence[Forecast], evidence: Evidence) -> str:
+def _calibration_note(rows: Sequence[Forecast], evidence: MeasuredCurves) -> str:
     """Which rows are the calibrations' own times, and how the others were corrected."""
-    calibrated = sum(row.basis == Basis.CALIBRATION for row in rows)
+    calibrated = sum(row.basis == ExpectedBasis.CALIBRATION for row in rows)
     measured = sorted({curve.hosts for curve in evidence.calibration})
     hosts = f"{', '.join(map(str, measured))} {'host' if measured == [1] else 'hosts'}"
     if calibrated == len(rows):
@@ -214,7 +222,9 @@ def _calibration_note(rows: Sequence[Forecast], evidence: Evidence) -> str:
     )
 
 
-def _notes_on_sends(row: Collective, rows: Sequence[Forecast], setting: Setting) -> list[str]:
+def _notes_on_sends(
+    row: Collective, rows: Sequence[Forecast], setting: EstimateInputs
+) -> list[str]:
     """How many channels a send between hosts has, on the largest job."""
     largest = max(rows, key=lambda expected: expected.hosts)
     if row.name != PAIRS or largest.hosts == 1:

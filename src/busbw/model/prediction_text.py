@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from busbw.core.sizes import counted, format_size
 from busbw.model import bounds_text, explanation_text
-from busbw.model.reference.expected import Basis
+from busbw.model.reference.expected import ExpectedBasis
 from busbw.model.types import (
     Crossing,
     Forecast,
@@ -79,7 +79,7 @@ def _forecasts(answer: Prediction, width: int | None) -> str:
 def meaning(rows: Sequence[Forecast]) -> str:
     """What the columns of the forecasts mean, and the published runs that they come from."""
     text = "busbw, low, high: GB/s"
-    if any(row.basis != Basis.CALIBRATION for row in rows):
+    if any(row.basis != ExpectedBasis.CALIBRATION for row in rows):
         share = f"{100 * rows[0].coverage:.0f} %"
         text += f"; {share} of the published runs were between low and high\n"
     else:

@@ -9,7 +9,15 @@ port and of its interfaces.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from busbw.core.link_samples import ETHERNET, PCIE, Flow, Group, Link, Sample, Slave
+from busbw.core.link_samples import (
+    ETHERNET,
+    PCIE,
+    CounterGroup,
+    HostLink,
+    HostSample,
+    LinkFlow,
+    SlaveFlow,
+)
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import DIRECTIONS, PRIORITIES, levels, watched_by_name
 from busbw.host.gpu import pcie_rate
@@ -39,7 +47,7 @@ ACTIVE_STATE = 4
 
 
 @dataclass(slots=True)
-class Rates:
+class CounterRates:
     """The rates of one interval, by group and name; from `increases` whole increases.
 
     `per_s` also has the current levels. `unknown` has the counters whose increase is unknown, and
@@ -58,13 +66,15 @@ class Rates:
         return result
 
 
-def rates(before: Sample, after: Sample, previous: Rates | None = None) -> Rates:
+def rates(
+    before: HostSample, after: HostSample, previous: CounterRates | None = None
+) -> CounterRates:
     """The increases per second between two samples of one host.
 
     A group that was not read in between keeps the rates of `previous`, the interval before, since
     its counters show nothing new yet. A device that is new or came back has only levels.
     """
-    result = Rates()
+    result = CounterRates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s == group.at_s:
@@ -75,7 +85,9 @@ def rates(before: Sample, after: Sample, previous: Rates | None = None) -> Rates
     return result
 
 
-def _add(result: Rates, key: Key, before: Group | None, after: Group, seconds: float) -> None:
+def _add(
+    result: CounterRates, key: Key, before: CounterGroup | None, after: CounterGroup, seconds: float
+) -> None:
     """Add the increases of a group, divided by `seconds`; only levels if it is another device."""
     same = before is not None and before.identity == after.identity
     result.per_s[key], unknown = _compare(before if same else None, after, seconds)
@@ -83,9 +95,9 @@ def _add(result: Rates, key: Key, before: Group | None, after: Group, seconds: f
         result.unknown[key] = unknown
 
 
-def increases(before: Sample, after: Sample) -> Rates:
+def increases(before: HostSample, after: HostSample) -> CounterRates:
     """The increases between two samples of a host, without groups that lack a reading."""
-    result = Rates()
+    result = CounterRates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s < group.at_s:
@@ -93,12 +105,12 @@ def increases(before: Sample, after: Sample) -> Rates:
     return result
 
 
-def _levels(group: Group) -> dict[str, float]:
+def _levels(group: CounterGroup) -> dict[str, float]:
     return {name: value for name, value in group.values.items() if name in levels()}
 
 
 def _compare(
-    before: Group | None, after: Group, seconds: float
+    before: CounterGroup | None, after: CounterGroup, seconds: float
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Increases since `before`, divided by `seconds`, and levels."""
     per_s = _levels(after)
@@ -127,7 +139,9 @@ def _pauses(direction: str) -> tuple[str, ...]:
 PAUSES = {direction: _pauses(direction) for direction in DIRECTIONS}
 
 
-def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1.0) -> Flow:
+def flow(
+    link: HostLink, link_rates: CounterRates, *, new: bool = False, seconds: float = 1.0
+) -> LinkFlow:
     """The flow of one link. `new` is a link that was not in the sample before.
 
     Its values are per second, or whole where `link_rates` are `increases` over `seconds`.
@@ -140,7 +154,7 @@ def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1
     for (subject, _), reasons in link_rates.unknown.items():
         if subject in (link.name, *parts):
             unknown |= reasons
-    return Flow(
+    return LinkFlow(
         name=link.name,
         kind=link.kind,
         rate=_rate(link, counters),
@@ -161,16 +175,16 @@ def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1
     )
 
 
-def flow_of_gone_link(link: Link) -> Flow:
+def flow_of_gone_link(link: HostLink) -> LinkFlow:
     """The flow of a link that is no longer listed."""
-    return Flow(name=link.name, kind=link.kind, rate=link.rate, state=GONE)
+    return LinkFlow(name=link.name, kind=link.kind, rate=link.rate, state=GONE)
 
 
-def _slave(name: str, values: dict[str, float]) -> Slave:
-    return Slave(name, _first(values, SENT), _first(values, RECEIVED), values)
+def _slave(name: str, values: dict[str, float]) -> SlaveFlow:
+    return SlaveFlow(name, _first(values, SENT), _first(values, RECEIVED), values)
 
 
-def _rate(link: Link, counters: dict[str, float]) -> float | None:
+def _rate(link: HostLink, counters: dict[str, float]) -> float | None:
     """The current rate of a PCIe link, where it is known: a GPU lowers its PCIe generation when
     idle, and some slots have fewer lanes.
     """

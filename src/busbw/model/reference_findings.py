@@ -8,7 +8,7 @@ from busbw.core.sizes import counted
 from busbw.model.fabric import gb
 from busbw.model.reference.compared import (
     Compared,
-    Ran,
+    ComparedRun,
     compare,
     recorded_run,
     same_job,
@@ -38,7 +38,7 @@ def judge(run: Run, line: Series, top: Figure) -> Conclusion | str:
 
 def reference_of(
     result: Result, figures: list[Figure], known: Reference
-) -> tuple[Figure, Ran, Compared] | str:
+) -> tuple[Figure, ComparedRun, Compared] | str:
     """The first of the figures that runs of the same system and job have, and its comparison; a
     text says why there is none.
     """
@@ -66,7 +66,7 @@ def why_no_reference(result: Result, known: Reference) -> str:
     return ran if isinstance(ran, str) else why_no_job(ran, known)
 
 
-def share_text(compared: Compared, ran: Ran) -> str:
+def share_text(compared: Compared, ran: ComparedRun) -> str:
     """`91 % of the median of 5 published runs of 1 x 8 H200`."""
     assert compared.median is not None
     count = len(compared.runs)
@@ -78,7 +78,7 @@ def share_text(compared: Compared, ran: Ran) -> str:
     return f"{100 * compared.busbw / compared.median:.0f} % of {of}{runs} of {ran.text}"
 
 
-def sources(ran: Ran) -> str:
+def sources(ran: ComparedRun) -> str:
     """The command that lists the runs: `sources: busbw reference --system h200x8`."""
     nodes = f" --nodes {ran.hosts}" if ran.hosts > 1 else ""
     return f"sources: busbw reference --system {ran.job('float', 'sum').gpu}x{ran.per_host}{nodes}"

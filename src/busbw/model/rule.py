@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from busbw.core.cells import precise_figures
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Result
 from busbw.core.topology import Topology
 from busbw.model.fabric import NoFabric
 from busbw.model.series import Series, series
-from busbw.model.usable_hardware import Used, used
+from busbw.model.usable_hardware import UsedHardware, used
 
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
-    from busbw.model.telemetry_findings import Signs, Slow
+    from busbw.model.telemetry_findings import SlowFigure, TelemetrySigns
 
 Known = Callable[[], "Reference"]
 NCCL_ENGINES = ("nccl", "torch")
@@ -68,19 +68,19 @@ class Run:
         return on_gpus and world.groups == 1 and library.engine in NCCL_ENGINES and library.nccl > 0
 
     @cached_property
-    def use(self) -> Used | NoFabric:
+    def use(self) -> UsedHardware | NoFabric:
         """The hardware that the ranks use, or why it is unknown."""
         return used(self.result.world, self.topology, self.result.environment, self.result.traffic)
 
     @cached_property
-    def signs(self) -> "Signs":
+    def signs(self) -> "TelemetrySigns":
         """The signs of trouble on hosts during each row."""
         from busbw.model import telemetry_findings
 
-        return telemetry_findings.Signs(self.result)
+        return telemetry_findings.TelemetrySigns(self.result)
 
     @cached_property
-    def bad(self) -> "list[Slow]":
+    def bad(self) -> "list[SlowFigure]":
         """Bad rows with an unusual sign, the worst first."""
         from busbw.model.telemetry_findings import slow_rows
 
@@ -101,7 +101,7 @@ Find = Callable[[Run], Conclusion | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FindingRule:
     """One kind of finding.
 
     `id` names it in results, `verdicts` are those it can have, `docs` is its description for the
@@ -113,14 +113,14 @@ class Rule:
     docs: str
     find: Find
 
-    def finding(self, conclusion: Conclusion) -> Finding:
+    def finding(self, conclusion: Conclusion) -> RunFinding:
         """The conclusion as a finding with this rule's id."""
-        return Finding(
+        return RunFinding(
             self.id, conclusion.verdict, conclusion.message, conclusion.evidence, conclusion.fix
         )
 
 
-def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
+def apply(rules: Iterable[FindingRule], run: Run) -> list[RunFinding]:
     findings = []
     for rule in rules:
         conclusion = rule.find(run)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from busbw.core.sizes import counted
 from busbw.model.bounds import P2P
-from busbw.model.estimate import Setting
+from busbw.model.estimate import EstimateInputs
 from busbw.model.types import Forecast
 
 OF_COMMS = "the hosts of each communicator decide how much crosses the spine"
 
 
-def spine_notes(setting: Setting, answers: Sequence[tuple[str, Forecast]]) -> list[str]:
+def spine_notes(setting: EstimateInputs, answers: Sequence[tuple[str, Forecast]]) -> list[str]:
     """How much of the traffic crosses the spine, and what that leaves of the NICs' rate; `answers`
     are collectives and their forecasts, none for a recorded application.
     """
@@ -35,7 +35,7 @@ def spine_notes(setting: Setting, answers: Sequence[tuple[str, Forecast]]) -> li
     return notes
 
 
-def _crossings(setting: Setting, answers: Sequence[tuple[str, Forecast]]) -> list[str]:
+def _crossings(setting: EstimateInputs, answers: Sequence[tuple[str, Forecast]]) -> list[str]:
     """For each algorithm, what the spine leaves of the NICs' rate on the most hosts."""
     between = [(collective, row) for collective, row in answers if row.hosts > 1]
     largest = max((row.hosts for _, row in between), default=0)

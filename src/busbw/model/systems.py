@@ -16,7 +16,7 @@ from busbw.model.bounds import Features
 from busbw.model.clouds import Instance, instance, instances, with_these_nics
 from busbw.model.fabric import Fabric, gb, rails_of
 from busbw.model.gpu_hosts import (
-    Usual,
+    UsualHost,
     gpu_hosts,
     notes_over_pcie,
     refuse_unknown_links,
@@ -24,7 +24,7 @@ from busbw.model.gpu_hosts import (
 )
 from busbw.model.hardware import (
     NCCL_PCI,
-    Bridged,
+    BridgedGpus,
     Generation,
     Pair,
     bridged_gpus,
@@ -35,8 +35,8 @@ from busbw.model.hardware import (
 )
 from busbw.model.nccl.choice import Model
 from busbw.model.nccl.constants import Release
-from busbw.model.nccl.graphs import Host, nvls, ring, tree
-from busbw.model.networks import Network, networks, note
+from busbw.model.nccl.graphs import GraphHost, nvls, ring, tree
+from busbw.model.networks import NetworkModel, networks, note
 from busbw.model.payload import planned_rate
 
 GBIT = 1e9 / 8
@@ -80,7 +80,7 @@ class System:
     # Whether the GPUs are joined unevenly; `link` then counts all links of a GPU.
     part_unknown: bool = False
     rccl: bool = False  # AMD's GPUs, of whose library there is no model
-    network: Network | None = None
+    network: NetworkModel | None = None
     assumed_from: str = ""  # the host whose NICs these are, if `network` was not given
     notes: tuple[str, ...] = ()
     nic_over_pcie: bool = False  # whether the NICs' slots are slower than their ports
@@ -150,7 +150,7 @@ class System:
                 "busbw predict COLLECTIVE --topo prints the bounds of the links",
             )
         rails, rail = self._rails(per_host) if hosts > 1 else (0, 0.0)
-        host = Host(
+        host = GraphHost(
             per_host,
             self.sm,
             self._link(per_host, payload=True) / 1e9,
@@ -234,7 +234,7 @@ def parse_system(text: str) -> System:
     )
 
 
-def _of_word(usual: Usual, gpus: int) -> System:
+def _of_word(usual: UsualHost, gpus: int) -> System:
     """A host of the table, without NICs."""
     row, name = by_name(usual.word), usual.word.upper()
     bridged = bridged_gpus().get(usual.word)
@@ -245,7 +245,7 @@ def _of_word(usual: Usual, gpus: int) -> System:
     return _of_pcie(usual.word, name, gpus)
 
 
-def _of_bridges(bridged: Bridged, gpu: str, gpus: int) -> System:
+def _of_bridges(bridged: BridgedGpus, gpu: str, gpus: int) -> System:
     """A host whose GPUs NVLink joins each to each other, without NICs."""
     row = by_name(bridged.family)
     assert row is not None

@@ -1,7 +1,7 @@
 """Signs of trouble during rows, and rows that are slow.
 
-`Signs` are the changes of hosts' counters and clocks during each row, and which of them are unusual
-for the run.
+`TelemetrySigns` are the changes of hosts' counters and clocks during each row, and which of them
+are unusual for the run.
 
 `slow_rows` finds rows that are slow compared with their neighbors (a sweep should be smooth), or
 have a wide confidence interval.
@@ -35,7 +35,7 @@ _ORDER = (CounterKind.FAULT, CounterKind.THROTTLE, CounterKind.LOSS, CounterKind
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowFigure:
     """A bad figure, its time divided by the expected time, and a message."""
 
     figure: Figure
@@ -43,7 +43,7 @@ class Slow:
     message: str
 
 
-def slow_rows(result: Result, unusual: Callable[[ResultRow], bool]) -> list[Slow]:
+def slow_rows(result: Result, unusual: Callable[[ResultRow], bool]) -> list[SlowFigure]:
     """The bad figures among unusual rows, the worst first.
 
     Only rows that are not unusual count as neighbors.
@@ -58,7 +58,7 @@ def slow_rows(result: Result, unusual: Callable[[ResultRow], bool]) -> list[Slow
     return sorted(slow_figures, key=lambda slow: -slow.ratio)
 
 
-def _judge(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> Slow | None:
+def _judge(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> SlowFigure | None:
     figure = figures[index]
     expected = expected_s(figures, index, unusual)
     ratio = figure.cell.time_s / expected if expected else 0.0
@@ -67,13 +67,15 @@ def _judge(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) ->
         longer = f"{(ratio - 1) * 100:.0f} % longer than"
         if ratio >= 2:
             longer = f"{ratio:.2g} times as long as"
-        return Slow(figure, ratio, f"{where} took {longer} its neighbors suggest")
+        return SlowFigure(figure, ratio, f"{where} took {longer} its neighbors suggest")
     half = figure.half_width if figure.half_width < math.inf else 0.0
     if figure.cell.stopped == "unstable":
-        return Slow(figure, 1 + half, f"{where} did not settle")
+        return SlowFigure(figure, 1 + half, f"{where} did not settle")
     if half <= WIDE:
         return None
-    return Slow(figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %")
+    return SlowFigure(
+        figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %"
+    )
 
 
 def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> float | None:
@@ -99,7 +101,7 @@ def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class TelemetrySign:
     """One counter that moved, or reduced clocks of one GPU, during one row."""
 
     host: str
@@ -128,12 +130,12 @@ class Sign:
         return _ORDER.index(self.kind)
 
 
-class Signs:
+class TelemetrySigns:
     """The signs of every row of a result: of its GPUs, and of the ports that carried its data."""
 
     def __init__(self, result: Result) -> None:
         ports, rows = UsedPorts(result), result.rows
-        signs_of: dict[int, list[Sign]] = {}
+        signs_of: dict[int, list[TelemetrySign]] = {}
         self._unread: dict[int, list[str]] = {}
         rates: dict[tuple[str, str, str], list[float]] = {}
         for row in rows:
@@ -149,7 +151,7 @@ class Signs:
         normal = {
             key: median(values + [0.0] * (len(rows) - len(values))) for key, values in rates.items()
         }
-        self._of: dict[int, list[Sign]] = {}
+        self._of: dict[int, list[TelemetrySign]] = {}
         for row_id, signs in signs_of.items():
             judged = [
                 replace(sign, unusual=sign.hard or sign.rate > UNUSUAL_FACTOR * normal[sign.key])
@@ -157,10 +159,10 @@ class Signs:
             ]
             self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
 
-    def of(self, row: ResultRow) -> list[Sign]:
+    def of(self, row: ResultRow) -> list[TelemetrySign]:
         return self._of[id(row)]
 
-    def unusual(self, row: ResultRow) -> list[Sign]:
+    def unusual(self, row: ResultRow) -> list[TelemetrySign]:
         return [sign for sign in self.of(row) if sign.unusual]
 
     def unread(self, row: ResultRow) -> list[str]:
@@ -177,9 +179,9 @@ def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
     ]
 
 
-def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[Sign]:
+def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[TelemetrySign]:
     """The signs of one host during one row: of reduced clocks, then of counters."""
-    signs: list[Sign | None] = []
+    signs: list[TelemetrySign | None] = []
     for bus in change.throttled:
         signs.append(_throttled(result, change, bus, Severity.BAD))
         signs.append(_throttled(result, change, bus, Severity.LOAD))
@@ -191,7 +193,9 @@ def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[Sign]:
     return [sign for sign in signs if sign is not None]
 
 
-def _throttled(result: Result, change: HostChange, bus: str, severity: Severity) -> Sign | None:
+def _throttled(
+    result: Result, change: HostChange, bus: str, severity: Severity
+) -> TelemetrySign | None:
     """Reasons for a GPU's reduced clocks.
 
     The power limit is normal under load, and a sign only if the clock fell.
@@ -209,7 +213,7 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
     if known and change.seconds > 0:
         share = min(max(known) / change.seconds, 1.0)
     names = ", ".join(sorted(seconds_of, key=lambda name: name in counters_by_name()))
-    return Sign(
+    return TelemetrySign(
         change.host,
         f"{bus} {severity.value}",
         names,
@@ -248,7 +252,7 @@ def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
 
 def _counter_sign(
     result: Result, change: HostChange, subject: str, name: str, increase: int, ports: UsedPorts
-) -> Sign | None:
+) -> TelemetrySign | None:
     """The sign of a counter that rose notably, of a GPU or of a port that carried data."""
     counter = counters_by_name().get(name)
     if counter is None:
@@ -273,7 +277,7 @@ def _counter_sign(
     else:
         where = f"{change.host} {_port(result, change, subject)}"
     short = counter.meaning.partition(":")[0]
-    return Sign(
+    return TelemetrySign(
         change.host,
         subject,
         name,

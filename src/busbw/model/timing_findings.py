@@ -5,10 +5,10 @@ from collections import Counter
 
 from busbw.core.cells import Figure
 from busbw.core.finding import Verdict
-from busbw.core.result import Cell, Device, Link, Result
+from busbw.core.result import Cell, PairLink, RankDevice, Result
 from busbw.core.sizes import counted, format_size
 from busbw.model.fabric import gb
-from busbw.model.rule import Conclusion, Find, Rule, Run
+from busbw.model.rule import Conclusion, Find, FindingRule, Run
 from busbw.model.series import duration, repeated, sampled, where_text
 from busbw.stats.intervals import nearest_rank
 
@@ -53,7 +53,7 @@ def _find_crowded_host(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
-def rank_in_words(device: Device) -> str:
+def rank_in_words(device: RankDevice) -> str:
     """`rank 2 on h2 (GPU 0 at 0000:00:06)`, or `rank 2 on h2` for a CPU."""
     text = f"rank {device.rank} on {device.host}"
     return f"{text} (GPU {device.index} at {device.bus})" if device.bus else text
@@ -146,12 +146,12 @@ def _find_slow_host(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, "medians over all cells, as in the launch column", fix)
 
 
-def usual_bandwidth(links: list[Link]) -> float:
+def usual_bandwidth(links: list[PairLink]) -> float:
     """The upper quartile of pairs, bytes per second: with few ranks most include the slow one."""
     return nearest_rank(sorted(link.bandwidth for link in links), 75)
 
 
-def slow_rank(links: list[Link]) -> int | None:
+def slow_rank(links: list[PairLink]) -> int | None:
     """The rank whose best pair is far below the worst pair without it; None if there is none."""
     for rank in {link.a for link in links} | {link.b for link in links}:
         with_rank = [link.bandwidth for link in links if rank in (link.a, link.b)]
@@ -161,7 +161,7 @@ def slow_rank(links: list[Link]) -> int | None:
     return None
 
 
-def _slow_pairs(result: Result) -> list[Link]:
+def _slow_pairs(result: Result) -> list[PairLink]:
     """Pairs that are far below the usual bandwidth; none if all of them include the late rank
     and lose no more time than its delay.
     """
@@ -226,7 +226,7 @@ def _find_slow_link(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, evidence, _link_fix(result, devices, slow))
 
 
-def _link_fix(result: Result, devices: dict[int, Device], slow: list[Link]) -> str:
+def _link_fix(result: Result, devices: dict[int, RankDevice], slow: list[PairLink]) -> str:
     """The remedy for what connects the slow pairs: a network, GPU links, or memory."""
     if any(devices[link.a].host != devices[link.b].host for link in slow):
         return "check cable, port speed and error counters: `ethtool`, `ibstat`"
@@ -322,53 +322,53 @@ def _if_uncrowded(find: Find) -> Find:
 
 
 RULES = (
-    Rule(
+    FindingRule(
         "crowded",
         (Verdict.WARN,),
         "more ranks than cores on a host: slow links and hosts are not reported, late ranks only"
         " from 20 ms on",
         _if_timed(_find_crowded_host),
     ),
-    Rule(
+    FindingRule(
         "late_rank",
         (Verdict.WARN,),
         "one rank starts operations later than all others in half of all cells or more: host, GPU"
         " and delay",
         _if_timed(_find_late_rank),
     ),
-    Rule(
+    FindingRule(
         "slow_host",
         (Verdict.WARN,),
         "a process takes twice as long as the others to enqueue an operation",
         _if_uncrowded(_find_slow_host),
     ),
-    Rule(
+    FindingRule(
         "slow_link",
         (Verdict.WARN,),
         "pairs of ranks that exchange data at less than 60 % of the upper quartile of pairs, one"
         " pair at a time; or the host or rank whose pairs are all slow",
         _if_uncrowded(_find_slow_link),
     ),
-    Rule(
+    FindingRule(
         "links",
         (Verdict.PASS,),
         "no pair is slow (three ranks or more; after the sweep, one rank per host where there are"
         " several hosts)",
         _if_timed(_judge_links),
     ),
-    Rule(
+    FindingRule(
         "uncertain",
         (Verdict.WARN,),
         "cells that did not reach the requested precision, and the least precise one",
         _if_timed(_find_uncertain),
     ),
-    Rule(
+    FindingRule(
         "two_modes",
         (Verdict.WARN,),
         "cells whose samples fall into two groups, so that their median means little",
         _if_timed(_find_two_modes),
     ),
-    Rule(
+    FindingRule(
         "repeats",
         (Verdict.PASS,),
         "with `--repeats`: how much medians differ between newly created communicators",

@@ -22,7 +22,7 @@ NAMED = 4  # GPUs of a message by their address; others are counted
 
 
 @dataclass(slots=True)
-class Gpu:
+class TopoGpu:
     """A GPU of the file.
 
     `gcn` is AMD's name of its architecture, '' for NVIDIA's; `links` are (target, count, class of
@@ -62,7 +62,7 @@ class LinkLayout:
     to_each: int | None
 
 
-def refuse_unlike(gpus: Sequence[Gpu], name: str) -> None:
+def refuse_unlike(gpus: Sequence[TopoGpu], name: str) -> None:
     """UsageError if the GPUs differ; it says which differ from most, and in what."""
     kinds = Counter(gpu.traits for gpu in gpus)
     if len(kinds) == 1:
@@ -84,7 +84,7 @@ def refuse_unlike(gpus: Sequence[Gpu], name: str) -> None:
     )
 
 
-def analyze_links(gpus: Sequence[Gpu], kind: str, name: str) -> LinkLayout:
+def analyze_links(gpus: Sequence[TopoGpu], kind: str, name: str) -> LinkLayout:
     """How GPUs with equally many links are joined. `kind` is NVLink or xGMI.
 
     UsageError where links end at a CPU, at the GPU itself or outside the file, or where they leave
@@ -111,7 +111,7 @@ def analyze_links(gpus: Sequence[Gpu], kind: str, name: str) -> LinkLayout:
     return LinkLayout(gpus[0].total, counts.pop() if complete and len(counts) == 1 else None)
 
 
-def _peers(gpu: Gpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, int]:
+def _peers(gpu: TopoGpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, int]:
     """Links to each other GPU, by its number."""
     peers: dict[int, int] = {}
     hint = MEASURE if gpu.gcn else DESCRIBE

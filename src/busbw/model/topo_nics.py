@@ -30,7 +30,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class TopoPort:
     """A port of a NIC. `megabits` is its rate in Mbit/s, as the file has it."""
 
     name: str
@@ -43,7 +43,7 @@ class Port:
         return self.megabits * MEGABIT
 
 
-def with_ports(system: System, ports: Sequence[Port], *, slots_count: bool) -> System:
+def with_ports(system: System, ports: Sequence[TopoPort], *, slots_count: bool) -> System:
     """The system with these NICs. Without `slots_count` their slots do not limit them.
 
     The system has no NICs, and the reason, if their rates differ or are none that a NIC has: then
@@ -71,7 +71,7 @@ def with_ports(system: System, ports: Sequence[Port], *, slots_count: bool) -> S
     )
 
 
-def _why_unknown(ports: Sequence[Port]) -> str:
+def _why_unknown(ports: Sequence[TopoPort]) -> str:
     for port in ports:
         if port.megabits > MAX_MEGABITS:
             terabits = port.megabits / 1e6
@@ -83,7 +83,7 @@ def _why_unknown(ports: Sequence[Port]) -> str:
     return f"the rates of its NICs differ: {listed} Gbit/s"
 
 
-def _note(slowest: Port, share: float, slow: Sequence[Port], ports: int) -> str:
+def _note(slowest: TopoPort, share: float, slow: Sequence[TopoPort], ports: int) -> str:
     """Which ports have the slowest slots, and that the others count like these."""
     same = [port for port in slow if _kind(port) == _kind(slowest)]
     named = ", ".join(port.name[:20] for port in same[:NAMED])
@@ -96,5 +96,5 @@ def _note(slowest: Port, share: float, slow: Sequence[Port], ports: int) -> str:
     return f"{text}; all NICs count as that slow, since a collective loads them alike"
 
 
-def _kind(port: Port) -> tuple[int, int]:
+def _kind(port: TopoPort) -> tuple[int, int]:
     return port.slot.gen, port.slot.lanes

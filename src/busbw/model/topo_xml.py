@@ -15,8 +15,8 @@ from busbw.core.sizes import counted
 from busbw.model.fabric import gb
 from busbw.model.hardware import NCCL_PCI, Pair, gcn_name, of_links, xgmi
 from busbw.model.systems import PCIE_WIRE, System, of_generation
-from busbw.model.topo_links import MEASURE, Gpu, LinkLayout, analyze_links, refuse_unlike
-from busbw.model.topo_nics import Port, Slot, with_ports
+from busbw.model.topo_links import MEASURE, LinkLayout, TopoGpu, analyze_links, refuse_unlike
+from busbw.model.topo_nics import Slot, TopoPort, with_ports
 
 MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS = 16 << 20, 64, 200_000
 HINT = "write one with NCCL_TOPO_DUMP_FILE=topo.xml in the environment of any NCCL program"
@@ -27,13 +27,13 @@ CPU = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 
 
 @dataclass(slots=True)
-class Document:
+class TopoDocument:
     """What was read from the elements. `ports` has each network port once; `hosts` are the hashes
     that NCCL gives hosts in one NVLink domain.
     """
 
-    gpus: list[Gpu] = field(default_factory=list)
-    ports: dict[str, Port] = field(default_factory=dict)
+    gpus: list[TopoGpu] = field(default_factory=list)
+    ports: dict[str, TopoPort] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
     cpu: str = "intel"
     near: bool = True  # every port is below a PCIe switch
@@ -71,16 +71,16 @@ def fault(data: bytes, name: str) -> str:
     return ""
 
 
-def _parse(data: bytes, name: str) -> Document:
+def _parse(data: bytes, name: str) -> TopoDocument:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name}: {len(data)} bytes, more than any topology has", HINT)
-    document = _Reader().read(data, name)
+    document = _TopoReader().read(data, name)
     if document.root != "system":
         raise UsageError(f"{name}: the document is <{document.root[:20]}>, not <system>", HINT)
     return document
 
 
-def _system(document: Document, name: str) -> System:
+def _system(document: TopoDocument, name: str) -> System:
     gpu = document.gpus[0]
     if not gpu.links:
         bare = _over_pcie(document.gpus, name)
@@ -94,7 +94,7 @@ def _system(document: Document, name: str) -> System:
     )
 
 
-def _hides_slots(gpu: Gpu) -> bool:
+def _hides_slots(gpu: TopoGpu) -> bool:
     """Whether the slots in the file are not the real ones: a virtual machine gives its GPUs an
     older PCIe than they have, and its NICs too.
     """
@@ -102,7 +102,7 @@ def _hides_slots(gpu: Gpu) -> bool:
     return row is not None and gpu.gen < row.pcie_gen
 
 
-def _over_pcie(gpus: list[Gpu], name: str) -> System:
+def _over_pcie(gpus: list[TopoGpu], name: str) -> System:
     gpu = gpus[0]
     pcie, planned = _slot_rates(gpu)
     gpu_name = f"GPU of {gcn_name(gpu.gcn)}" if gpu.gcn else f"GPU of sm {gpu.sm}"
@@ -110,13 +110,13 @@ def _over_pcie(gpus: list[Gpu], name: str) -> System:
     return System(name, gpu_name, len(gpus), gpu.sm, pcie, text, planned, False, pcie, planned)
 
 
-def _slot_rates(gpu: Gpu) -> tuple[float, float]:
+def _slot_rates(gpu: TopoGpu) -> tuple[float, float]:
     """The rate of the GPU's slot, and NCCL's constant for it."""
     share = gpu.lanes / 16
     return PCIE_WIRE[gpu.gen] * share, NCCL_PCI[gpu.gen] * share
 
 
-def _of_nvidia(gpus: list[Gpu], name: str) -> System:
+def _of_nvidia(gpus: list[TopoGpu], name: str) -> System:
     gpu, links = gpus[0], gpus[0].total
     row = of_links(gpu.sm, links)
     if row is None:
@@ -132,7 +132,7 @@ def _of_nvidia(gpus: list[Gpu], name: str) -> System:
     return replace(system, pcie=pcie, pcie_planned=planned)
 
 
-def _of_amd(gpus: list[Gpu], name: str) -> System:
+def _of_amd(gpus: list[TopoGpu], name: str) -> System:
     gpu, row = gpus[0], xgmi(gpus[0].gcn)
     if row is None:
         raise UsageError(
@@ -163,17 +163,17 @@ def _with_links(bare: System, layout: LinkLayout, unit: Pair) -> System:
     return replace(system, nvls=False, pair=pair, part_unknown=pair is None)
 
 
-class _Reader:
+class _TopoReader:
     """Collects what is known of GPUs and NICs while the parser walks through the document."""
 
     def __init__(self) -> None:
-        self.document = Document()
+        self.document = TopoDocument()
         self._elements = 0
         self._stack: list[str] = []
         self._slots: list[Slot] = []
-        self._gpu = Gpu()
+        self._gpu = TopoGpu()
 
-    def read(self, data: bytes, name: str) -> Document:
+    def read(self, data: bytes, name: str) -> TopoDocument:
         """Parse the document; UsageError if it is no XML, or refused."""
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse
@@ -187,18 +187,18 @@ class _Reader:
         except expat.ExpatError as error:
             reason = f"line {error.lineno + skipped}: {expat.ErrorString(error.code)}"
             raise UsageError(f"{name}: not XML: {reason}", HINT) from error
-        except _Refused as error:
+        except _StopReading as error:
             line = parser.CurrentLineNumber + skipped
             raise UsageError(f"{name}: line {line}: {error}", HINT) from error
         return self.document
 
     def _refuse(self, *declared: object) -> None:
-        raise _Refused("document types and entities are not read")
+        raise _StopReading("document types and entities are not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._elements += 1
         if self._elements > MAX_ELEMENTS or len(self._stack) >= MAX_DEPTH:
-            raise _Refused("too many elements, or too deep")
+            raise _StopReading("too many elements, or too deep")
         self.document.root = self.document.root or tag
         self._stack.append(tag)
         if tag == "pci":
@@ -211,7 +211,7 @@ class _Reader:
         elif tag == "gpu":
             slot = self._slots[-1] if self._slots else Slot()
             sm, gcn = _number(attributes.get("sm", "")), attributes.get("gcn", "")
-            self._gpu = Gpu(slot.bus, sm, gcn, slot.gen, slot.lanes)
+            self._gpu = TopoGpu(slot.bus, sm, gcn, slot.gen, slot.lanes)
         elif tag in ("nvlink", "xgmi") and "gpu" in self._stack:
             self._link(attributes)
         elif tag == "net":
@@ -229,7 +229,7 @@ class _Reader:
             self.document.near &= self._stack.count("pci") > 1
             key = ":".join(attributes.get(key, "") for key in ("name", "port", "dev"))
             slot = self._slots[-1] if self._slots else Slot()
-            self.document.ports[key] = Port(attributes.get("name", ""), megabits, slot)
+            self.document.ports[key] = TopoPort(attributes.get("name", ""), megabits, slot)
 
     def _end(self, tag: str) -> None:
         self._stack.pop()
@@ -239,7 +239,7 @@ class _Reader:
             self.document.gpus.append(self._gpu)
 
 
-class _Refused(Exception):
+class _StopReading(Exception):
     """The document is not read further."""
 
 

@@ -5,7 +5,7 @@ from busbw.core.cells import all_figures
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.model.rule import Conclusion, Rule, Run
+from busbw.model.rule import Conclusion, FindingRule, Run
 from busbw.model.series import duration, where_text
 from busbw.model.timing_findings import rank_in_words
 
@@ -78,7 +78,7 @@ def _measured(result: Result) -> str:
 
 
 RULES = (
-    Rule(
+    FindingRule(
         "uneven",
         (Verdict.PASS, Verdict.WARN),
         "alltoallv: the rank that sends or receives the most, the hottest pair, and which ranks"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from busbw.core.collectives import BY_NAME
 from busbw.model.buckets import Bucket, exposed_s
-from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, forecast
+from busbw.model.estimate import EstimateInputs
+from busbw.model.forecast import MeasuredCurves, forecast
 from busbw.model.types import PredictedStep
 
 GRADIENTS = "all_reduce"
@@ -28,7 +28,11 @@ class RecordedTraining:
 
 
 def predicted_step(
-    training: RecordedTraining, setting: Setting, hosts: int, per_host: int, evidence: Evidence
+    training: RecordedTraining,
+    setting: EstimateInputs,
+    hosts: int,
+    per_host: int,
+    evidence: MeasuredCurves,
 ) -> PredictedStep | None:
     """The step on so many hosts; None where a bucket has no time."""
     expected = []

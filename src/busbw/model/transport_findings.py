@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from busbw.core.finding import Finding, Verdict
-from busbw.core.ran import Connection, Ran, Unlisted
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.ran import LoggedConnections, NcclConnection, UnlistedConnections
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted
-from busbw.model.rule import Conclusion, Find, Rule, Run
+from busbw.model.rule import Conclusion, Find, FindingRule, Run
 
 SHOWN = 3  # pairs of ranks
-Judge = Callable[[Ran, Outcome], Conclusion | None]
+Judge = Callable[[LoggedConnections, Outcome], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
 # What the names of networks begin with that can send from a GPU's memory by RDMA: NCCL's own and
@@ -39,7 +39,7 @@ FIX_SOCKET = (
 )
 
 
-def findings(result: Outcome) -> list[Finding]:
+def findings(result: Outcome) -> list[RunFinding]:
     """What follows from the connections of a result of any kind."""
     found = []
     for rule, (*_, judge) in zip(RULES, _ROWS, strict=True):
@@ -49,7 +49,7 @@ def findings(result: Outcome) -> list[Finding]:
     return found
 
 
-def _judge_all(ran: Ran, result: Outcome) -> Conclusion | None:
+def _judge_all(ran: LoggedConnections, result: Outcome) -> Conclusion | None:
     slow = (_judge_shm, _judge_gdr, _judge_sockets)
     if any(judge(ran, result) for judge in slow):
         return None
@@ -57,7 +57,7 @@ def _judge_all(ran: Ran, result: Outcome) -> Conclusion | None:
     return Conclusion(Verdict.PASS, f"ranks are connected by {names}", _evidence(ran))
 
 
-def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
+def _judge_shm(ran: LoggedConnections, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport.startswith("SHM/"))
     if not pairs:
         return None
@@ -66,7 +66,7 @@ def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
-def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
+def _judge_gdr(ran: LoggedConnections, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.gdr is False and row.transport.startswith(DIRECT))
     gpus = {device.name for device in result.world.devices}
     if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
@@ -79,7 +79,7 @@ def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
-def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
+def _judge_sockets(ran: LoggedConnections, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, _is_socket)
     host, rdma = _rdma(ran, result)
     if not pairs or not rdma:
@@ -89,11 +89,11 @@ def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
-def _is_socket(row: Connection | Unlisted) -> bool:
+def _is_socket(row: NcclConnection | UnlistedConnections) -> bool:
     return row.transport == "NET/Socket"
 
 
-def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
+def _rdma(ran: LoggedConnections, result: Outcome) -> tuple[str, list[str]]:
     """A host that uses sockets and has RDMA devices, and their names. Of a log that does not name
     the ranks' hosts, any host that has some.
 
@@ -131,7 +131,7 @@ def _fix(usual: str, result: Outcome, *variables: str) -> str:
     return f"try without {chosen}, which the run set; otherwise {usual}" if chosen else usual
 
 
-def _evidence(ran: Ran) -> str:
+def _evidence(ran: LoggedConnections) -> str:
     """`24 connections P2P/CUMEM; 8 connections NET/IB with GDR over mlx5_0, mlx5_1`."""
     devices: dict[str, set[str]] = {name: set() for name in ran.transports()}
     for connection in ran.connections:
@@ -145,7 +145,9 @@ def _evidence(ran: Ran) -> str:
     return f"NCCL's log: {'; '.join(parts)}"
 
 
-def _pairs(ran: Ran, is_slow: Callable[[Connection | Unlisted], bool]) -> str:
+def _pairs(
+    ran: LoggedConnections, is_slow: Callable[[NcclConnection | UnlistedConnections], bool]
+) -> str:
     """`ranks 0 and 1, 2 and 3`, each slow pair once; '' if none is slow."""
     slow = filter(is_slow, ran.connections)
     pairs = sorted({tuple(sorted((row.sender, row.receiver))) for row in slow})
@@ -197,4 +199,6 @@ _ROWS: tuple[tuple[str, Verdict, str, Judge], ...] = (
         _judge_sockets,
     ),
 )
-RULES = tuple(Rule(name, (verdict,), docs, _of_run(judge)) for name, verdict, docs, judge in _ROWS)
+RULES = tuple(
+    FindingRule(name, (verdict,), docs, _of_run(judge)) for name, verdict, docs, judge in _ROWS
+)

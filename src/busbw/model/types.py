@@ -12,7 +12,7 @@ from msgspec import Meta
 from busbw.core.result import Ideal
 
 
-class Described(msgspec.Struct, frozen=True):
+class DescribedHardware(msgspec.Struct, frozen=True):
     """The hardware that an answer is about."""
 
     source: Annotated[str, Meta(description="where the description comes from")]
@@ -30,7 +30,7 @@ class Described(msgspec.Struct, frozen=True):
     notes: list[str] = []
 
 
-class Level(msgspec.Struct, frozen=True):
+class AlgorithmLevels(msgspec.Struct, frozen=True):
     """The bounds of one algorithm."""
 
     algorithm: str
@@ -56,7 +56,7 @@ class Bounds(msgspec.Struct, kw_only=True):
 
     hosts: int
     size_bytes: int
-    levels: list[Level]
+    levels: list[AlgorithmLevels]
     endpoint: Ideal | None = None
     chosen: str = ""
 
@@ -80,8 +80,8 @@ class Forecast(msgspec.Struct, frozen=True):
     basis: Annotated[
         str,
         Meta(
-            description="what the time rests on: a value of model.reference.expected.Basis, or"
-            " `calibration`"
+            description="what the time rests on: a value of"
+            " model.reference.expected.ExpectedBasis, or `calibration`"
         ),
     ] = "model"
     runs: Annotated[
@@ -110,7 +110,7 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
     """The expected times of one collective, and its bounds on the largest number of hosts."""
 
     collective: str
-    described: Described
+    described: DescribedHardware
     rows: Annotated[
         list[Forecast], Meta(description="empty where there is no model of times, as for RCCL")
     ]
@@ -124,7 +124,7 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
     notes: list[str] = []
 
 
-class Judged(msgspec.Struct, frozen=True):
+class JudgedAlgorithm(msgspec.Struct, frozen=True):
     """One algorithm compared with a measurement."""
 
     algorithm: str
@@ -146,7 +146,7 @@ class Judged(msgspec.Struct, frozen=True):
     ] = None
 
 
-class Load(msgspec.Struct, frozen=True):
+class LinkUse(msgspec.Struct, frozen=True):
     """How much of a link the measured operation uses: `used` of its rate, of which `payload` is
     left for data.
     """
@@ -164,12 +164,12 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
 
     source: str
     collective: str
-    described: Described
+    described: DescribedHardware
     size_bytes: int
     placement: str
     busbw: float
     algbw: float
-    judged: list[Judged]
+    judged: list[JudgedAlgorithm]
     verdict: Annotated[
         str,
         Meta(
@@ -193,7 +193,7 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
         list[str], Meta(description="others whose models fit nearly as well")
     ] = []
     chosen: str = ""
-    loads: list[Load] = []
+    loads: list[LinkUse] = []
     notes: list[str] = []
 
 
@@ -252,7 +252,7 @@ class PatternPrediction(
     """What a recorded application's communication takes on another system."""
 
     source: str
-    described: Described
+    described: DescribedHardware
     rows: list[PredictedRow]
     recorded_s: float = 0.0
     ranks: Annotated[int, Meta(description="for how many it was predicted")] = 0

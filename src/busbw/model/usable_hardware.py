@@ -10,14 +10,14 @@ import msgspec
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import collective as collective_row
-from busbw.core.result import Device, Ideal, World
+from busbw.core.result import Ideal, RankDevice, World
 from busbw.core.topology import Host, Nic, Topology
 from busbw.model.bounds import Features, bounds, endpoint
 from busbw.model.fabric import ON_CPUS, Fabric, NoFabric, between_cpus, fabric
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsedHardware:
     """The hosts in order of their first rank, with only the GPUs and ports in use, and what
     `bounds` needs: their fabric and features.
     """
@@ -29,7 +29,7 @@ class Used:
 
 def used(
     world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None
-) -> Used | NoFabric:
+) -> UsedHardware | NoFabric:
     """The part of `topology` that `world` uses with NCCL's settings in `environment`, or why it is
     unknown.
 
@@ -40,7 +40,7 @@ def used(
         return NoFabric(f"{world.groups} groups of ranks share the links")
     if any(not device.bus for device in world.devices):
         return NoFabric(ON_CPUS)
-    by_host: dict[str, list[Device]] = {}
+    by_host: dict[str, list[RankDevice]] = {}
     for device in world.devices:
         by_host.setdefault(device.host, []).append(device)
     hosts = []
@@ -55,7 +55,7 @@ def used(
     capable = all(gpu.nvls is not False for host in hosts for gpu in host.gpus)
     nvls = capable and environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
     collnet = environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"
-    return Used(hosts, replace(links, traffic=traffic), Features(nvls, collnet=collnet))
+    return UsedHardware(hosts, replace(links, traffic=traffic), Features(nvls, collnet=collnet))
 
 
 def ideals(
@@ -100,7 +100,7 @@ def _host(topology: Topology, name: str) -> Host | None:
     return named[0] if named else None
 
 
-def _narrow(host: Host, devices: Sequence[Device], environment: Mapping[str, str]) -> Host:
+def _narrow(host: Host, devices: Sequence[RankDevice], environment: Mapping[str, str]) -> Host:
     """The host with only the GPUs of these devices and the ports that NCCL may use."""
     # A Device.bus has no function number.
     prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)

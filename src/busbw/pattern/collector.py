@@ -3,7 +3,7 @@
 `Collector` takes the calls of each process. Up to ORDER_LIMIT calls are kept in order. A longer
 source is counted instead: the memory needed is then that of its distinct calls.
 
-`Tally` makes a pattern of single calls; `pattern_builder` fills it from a collector.
+`CallTally` makes a pattern of single calls; `pattern_builder` fills it from a collector.
 """
 
 from array import array
@@ -14,9 +14,9 @@ from typing import TypeGuard
 
 import msgspec
 
-from busbw.core.pattern import MAX_FIGURE, MAX_RANKS, Call, Comm, Header, Pattern, PatternRow
+from busbw.core.pattern import MAX_FIGURE, MAX_RANKS, Comm, Header, Pattern, PatternCall, PatternRow
 from busbw.pattern.gpu_time import GpuTimes, summarize
-from busbw.pattern.merge import Observed
+from busbw.pattern.merge import ObservedCall
 from busbw.pattern.pattern_lines import MAX_NOTES
 
 ORDER_LIMIT = 1_000_000  # calls of a source that are kept in order
@@ -53,21 +53,21 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Row:
+class _RowTimes:
     row: PatternRow
     cpu_us: "array[float]" = field(default_factory=lambda: array("d"))
     gpu_us: "array[float]" = field(default_factory=lambda: array("d"))
 
 
-class Tally:
+class CallTally:
     """Collects communicators and calls. With `ordered` False it keeps only counts and times."""
 
     def __init__(self, header: Header, *, ordered: bool) -> None:
         self.header = header
         self._ordered = ordered
         self.comms: list[Comm] = []
-        self._rows: dict[Arguments, _Row] = {}
-        self._calls: list[Call] = []
+        self._rows: dict[Arguments, _RowTimes] = {}
+        self._calls: list[PatternCall] = []
 
     def add_comm(
         self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = (), read: int = 0
@@ -95,7 +95,7 @@ class Tally:
         collected = self._rows.get(arguments)
         if collected is None:
             fields = msgspec.structs.asdict(arguments)
-            collected = _Row(PatternRow(len(self._rows), calls=0, **fields))
+            collected = _RowTimes(PatternRow(len(self._rows), calls=0, **fields))
             self._rows[arguments] = collected
         row = collected.row
         row.calls += calls
@@ -111,7 +111,9 @@ class Tally:
             if clock:
                 self.header.clocks[clock] = self.header.clocks.get(clock, 0) + 1
         if self._ordered:
-            call = Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group, clock)
+            call = PatternCall(
+                row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group, clock
+            )
             self._calls.extend([call] * calls)
 
     def to_pattern(self) -> Pattern:
@@ -154,7 +156,7 @@ class AlgorithmChoice:
 class EqualCalls:
     """Equal calls of one process."""
 
-    call: Observed
+    call: ObservedCall
     calls: int = 0
     first_us: float | None = None
     last_us: float | None = None
@@ -174,7 +176,7 @@ class Collector:
         self._limit = limit
         self.ordered = True
         self.ranks: dict[Hashable, int | None] = {}
-        self.queues: dict[Hashable, list[Observed]] = {}
+        self.queues: dict[Hashable, list[ObservedCall]] = {}
         self.counts: dict[Hashable, dict[Hashable, EqualCalls]] = {}
         self.choices: dict[Hashable, AlgorithmChoice | None] = {}
         self.omitted: Counter[tuple[str, Hashable]] = Counter()
@@ -236,7 +238,7 @@ class Collector:
             group.rank_of[process] = rank
         return group
 
-    def add_choice(self, call: Observed, choice: AlgorithmChoice) -> None:
+    def add_choice(self, call: ObservedCall, choice: AlgorithmChoice) -> None:
         """Add what NCCL chose for calls like this one; where it chose several, none is stated."""
         name = (call.comm, call.function, call.bytes)
         self.choices[name] = choice if self.choices.get(name, choice) == choice else None
@@ -249,7 +251,7 @@ class Collector:
                 self._count(process, call, 1)
         self.queues = {}
 
-    def add_call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
+    def add_call(self, process: Hashable, call: ObservedCall, calls: int = 1) -> None:
         """Add a call of a process, or several that are alike; several have no order."""
         _clear_impossible(call)
         if not all(map(_is_plausible, (calls, call.bytes, call.count, call.channels))):
@@ -269,7 +271,7 @@ class Collector:
         else:
             self._count(process, call, calls)
 
-    def _count(self, process: Hashable, call: Observed, calls: int) -> None:
+    def _count(self, process: Hashable, call: ObservedCall, calls: int) -> None:
         arguments = (call.comm, *(getattr(call, field) for field in ARGUMENTS))
         process_counts = self.counts.setdefault(process, {})
         counts = process_counts.get(arguments)
@@ -286,7 +288,7 @@ class Collector:
             counts.gpu_us.append(call.gpu_us)
 
 
-def _clear_impossible(call: Observed) -> None:
+def _clear_impossible(call: ObservedCall) -> None:
     """Set times of the call that are negative, infinite or not a number to None, and ranks that
     are none: PyTorch writes -1 for any.
     """

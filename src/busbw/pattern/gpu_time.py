@@ -24,7 +24,7 @@ class Kernels(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Gpu:
+class _KernelsOfGpu:
     """The starts and ends of a GPU's kernels."""
 
     computing: _Spans = field(default_factory=list)
@@ -35,7 +35,7 @@ class GpuTimes:
     """Adds up kernels. A GPU is any key that its kernels have in common."""
 
     def __init__(self) -> None:
-        self._gpus: dict[Hashable, _Gpu] = defaultdict(_Gpu)
+        self._gpus: dict[Hashable, _KernelsOfGpu] = defaultdict(_KernelsOfGpu)
         self._unlisted: dict[Kernels, array[float]] = defaultdict(lambda: array("d"))
 
     def has_kernels(self) -> bool:

@@ -8,7 +8,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.pattern import text
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
-from busbw.pattern.replay.types import Replayed
+from busbw.pattern.replay.types import ReplayedRow
 from busbw.ui.html.bars import Bar, bar_chart
 from busbw.ui.html.element import tag
 from busbw.ui.html.prose import prose
@@ -55,7 +55,7 @@ def replay(result: ReplayResult) -> list[Element]:
     return [*parts, *_hidden(rows)]
 
 
-def _replayed_bar(row: Replayed) -> Bar:
+def _replayed_bar(row: ReplayedRow) -> Bar:
     total_s = row.total_s or 0.0
     return Bar(f"{row.row.function} {format_size(row.row.bytes)}", [total_s], time_text(total_s))
 

@@ -137,7 +137,7 @@ def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
     return None if function == "alltoallv" else max(sent, received)
 
 
-class Observed(msgspec.Struct):
+class ObservedCall(msgspec.Struct):
     """One call as one rank saw it. None is what the source does not say."""
 
     comm: Hashable  # the same on all ranks of a communicator
@@ -161,11 +161,11 @@ class Observed(msgspec.Struct):
     predicted_us: float | None = None
     stream: Hashable = None  # compared within one rank only
     group: Hashable = None  # compared within one rank only
-    clock: str | None = None  # as in core.pattern.Call
+    clock: str | None = None  # as in core.pattern.PatternCall
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedCall:
     """One call of all ranks in `queues` (indices).
 
     Its duration is the shortest of any rank, which waited for no other. It is a lower bound where a
@@ -173,29 +173,29 @@ class Joined:
     shortest.
     """
 
-    call: Observed
+    call: ObservedCall
     queues: list[int]
     skew_us: float | None = None
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedCalls:
     """The calls in one order, and how often ranks disagreed: about the order, or about the
     arguments of one call.
     """
 
-    calls: list[Joined] = field(default_factory=list)
+    calls: list[JoinedCall] = field(default_factory=list)
     forced: int = 0
     mismatched: int = 0
 
 
-def merge(queues: Sequence[Sequence[Observed]]) -> Merged:
+def merge(queues: Sequence[Sequence[ObservedCall]]) -> MergedCalls:
     """The calls of all ranks in one order; each queue has those of a rank in its order."""
     return _Merge(queues).run()
 
 
 class _Merge:
-    def __init__(self, queues: Sequence[Sequence[Observed]]) -> None:
+    def __init__(self, queues: Sequence[Sequence[ObservedCall]]) -> None:
         self._queues = queues
         self._ids = [_identities(queue, number) for number, queue in enumerate(queues)]
         # Of each call: in how many queues it is, and its position in them.
@@ -208,9 +208,9 @@ class _Merge:
         self._waiting: Counter[Hashable] = Counter()
         self._taken: set[Hashable] = set()
         self._ready: list[tuple[float, int, Hashable]] = []
-        self._merged = Merged()
+        self._merged = MergedCalls()
 
-    def run(self) -> Merged:
+    def run(self) -> MergedCalls:
         for number in range(len(self._queues)):
             self._show(number)
         while True:
@@ -262,11 +262,11 @@ class _Merge:
             if self._heads[number] == at:
                 self._show(number)
 
-    def _calls(self, identity: Hashable) -> Iterable[Observed]:
+    def _calls(self, identity: Hashable) -> Iterable[ObservedCall]:
         return (self._queues[number][at] for number, at in self._where[identity])
 
 
-def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
+def _identities(queue: Sequence[ObservedCall], number: int) -> list[Hashable]:
     """A key for each call of a rank, which is the same for the same call on other ranks.
 
     A send or receive is a call of its own, so its key is of this queue alone.
@@ -289,14 +289,14 @@ def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
     return identities
 
 
-def join(calls: Sequence[Observed]) -> tuple[Joined, bool]:
+def join(calls: Sequence[ObservedCall]) -> tuple[JoinedCall, bool]:
     """One call from the records of its ranks, and whether they agree about its arguments.
 
     What one rank lacks comes from another.
     """
     first = calls[0]
     if len(calls) == 1:
-        return Joined(first, []), True
+        return JoinedCall(first, []), True
     functions = {call.function for call in calls}
     sizes = {call.bytes for call in calls}
     joined = msgspec.structs.replace(first)
@@ -318,10 +318,10 @@ def join(calls: Sequence[Observed]) -> tuple[Joined, bool]:
     shortest = min(calls, key=lambda call: math.inf if call.gpu_us is None else call.gpu_us)
     if shortest.gpu_us is not None:
         joined.gpu_at_us, joined.clock = shortest.gpu_at_us, shortest.clock
-    return Joined(joined, [], skew_us), agreed
+    return JoinedCall(joined, [], skew_us), agreed
 
 
-def _values(calls: Sequence[Observed], name: str) -> list[Any]:
+def _values(calls: Sequence[ObservedCall], name: str) -> list[Any]:
     """The values of a field, of the calls that have one."""
     values = [getattr(call, name) for call in calls]
     return [value for value in values if value is not None]

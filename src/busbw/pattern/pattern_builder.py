@@ -13,12 +13,12 @@ from busbw.pattern.collector import (
     ARGUMENTS,
     AlgorithmChoice,
     Arguments,
+    CallTally,
     Collector,
     CommMembers,
     EqualCalls,
-    Tally,
 )
-from busbw.pattern.merge import POINT_TO_POINT, Joined, Observed, merge
+from busbw.pattern.merge import POINT_TO_POINT, JoinedCall, ObservedCall, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
 _BACK_US = 1000.0
@@ -44,7 +44,7 @@ class _Builder:
                 " ranks are numbered by file"
             )
         self._processes = sorted(collector.ranks, key=lambda process: self._ranks[process])
-        self._tally = Tally(self._header, ordered=collector.ordered)
+        self._tally = CallTally(self._header, ordered=collector.ordered)
         self._comms = {
             comm: self._comm(group) for comm, group in collector.groups.items() if group.callers
         }
@@ -146,7 +146,7 @@ class _Builder:
                 " ranks; the lowest rank's are kept"
             )
 
-    def _add(self, joined: Joined, process: Hashable) -> None:
+    def _add(self, joined: JoinedCall, process: Hashable) -> None:
         call = joined.call
         self._tally.add_calls(
             self._arguments(call, process),
@@ -194,14 +194,14 @@ class _Builder:
         for duration in counts.gpu_us:
             self._tally.add_calls(arguments, 0, gpu_us=duration)
 
-    def _choice(self, call: Observed) -> AlgorithmChoice | None:
+    def _choice(self, call: ObservedCall) -> AlgorithmChoice | None:
         return self._from.choices.get((call.comm, call.function, call.bytes))
 
-    def _predicted_us(self, call: Observed) -> float | None:
+    def _predicted_us(self, call: ObservedCall) -> float | None:
         choice = self._choice(call)
         return choice.predicted_us if choice else call.predicted_us
 
-    def _arguments(self, call: Observed, process: Hashable) -> Arguments:
+    def _arguments(self, call: ObservedCall, process: Hashable) -> Arguments:
         values = {name: getattr(call, name) for name in ARGUMENTS}
         choice = self._choice(call)
         if choice:

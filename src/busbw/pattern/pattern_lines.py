@@ -10,11 +10,11 @@ from busbw.core.pattern import (
     FUNCTIONS,
     RANKS_OF_ROW,
     SCHEMA,
-    Call,
     Comm,
     Header,
     Line,
     Pattern,
+    PatternCall,
     PatternRow,
     lists_each,
 )
@@ -42,7 +42,7 @@ def read(source: Iterable[bytes], name: str) -> Pattern:
     """
     numbered = enumerate(source, 1)
     _, first = next(numbered, (1, b""))
-    reader = _Reader(Pattern(_header(first, name)))
+    reader = _PatternReader(Pattern(_header(first, name)))
     for number, text in numbered:
         if text.strip():
             reader.line(number, text)
@@ -60,7 +60,7 @@ def _header(text: bytes, name: str) -> Header:
     return header
 
 
-class _Reader:
+class _PatternReader:
     """Adds lines to a pattern.
 
     Ids become positions, so that a lost line loses only what refers to it.
@@ -84,7 +84,7 @@ class _Reader:
     def _add(self, line: Line) -> None:
         pattern, replace = self.pattern, msgspec.structs.replace
         match line:
-            case Call() if line.row in self._rows:
+            case PatternCall() if line.row in self._rows:
                 pattern.calls.append(replace(line, row=self._rows[line.row]))
             case PatternRow() if line.comm in self._comms and line.id not in self._rows:
                 comm = self._comms[line.comm]
@@ -97,7 +97,7 @@ class _Reader:
             case Comm() if line.id not in self._comms:
                 self._comms[line.id] = len(pattern.comms)
                 pattern.comms.append(replace(line, id=len(pattern.comms)))
-            case Call():
+            case PatternCall():
                 raise ValueError(f"a call of row {line.row}, which was not read")
             case PatternRow():
                 raise ValueError(

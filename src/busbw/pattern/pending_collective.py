@@ -29,7 +29,7 @@ _EQUAL = {
 }
 
 
-class _Started(NamedTuple):
+class _StartedCollective(NamedTuple):
     """A collective that a rank has called; `size` in words, '' where ranks may differ."""
 
     function: str
@@ -41,7 +41,7 @@ class _Started(NamedTuple):
         """`all_reduce of 21 Float`."""
         return f"{self.function} of {self.size}" if self.size else self.function
 
-    def differs(self, other: "_Started") -> bool:
+    def differs(self, other: "_StartedCollective") -> bool:
         """Whether the two cannot be one call of two ranks."""
         functions = [merge.function(call.function) or call.function for call in (self, other)]
         if functions[0] != functions[1]:
@@ -49,7 +49,7 @@ class _Started(NamedTuple):
         return bool(self.size and other.size and self.size != other.size)
 
 
-Calls = dict[int, _Started]  # by number within their group
+Calls = dict[int, _StartedCollective]  # by number within their group
 
 
 class Outstanding(msgspec.Struct, kw_only=True):
@@ -113,7 +113,7 @@ def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]])
     has_ended = entry.get("state") == "completed" or bool(entry.get("retired"))
     group, _ = group_of(entry)
     calls = groups.setdefault(group, {}).setdefault(rank, {})
-    calls[number] = _Started(function, _size(function, entry), since_ns, has_ended)
+    calls[number] = _StartedCollective(function, _size(function, entry), since_ns, has_ended)
 
 
 def _size(function: str, entry: dict[str, Any]) -> str:

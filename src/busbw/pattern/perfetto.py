@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.core.pattern import Call, Pattern, PatternRow
+from busbw.core.pattern import Pattern, PatternCall, PatternRow
 from busbw.core.sizes import format_size
 
 _SHOWN = ("bytes", "count", "dtype", "op", "root", "rank", "peer", "algorithm", "protocol")
@@ -50,7 +50,7 @@ def _slices(pattern: Pattern) -> Iterator[dict[str, Any]]:
         }
 
 
-def _span(call: Call) -> tuple[float, float, str] | None:
+def _span(call: PatternCall) -> tuple[float, float, str] | None:
     """Start and duration in microseconds, by the GPU's clock or else the host's."""
     start_us = call.at_us if call.gpu_at_us is None else call.gpu_at_us
     if start_us is not None and call.gpu_us is not None:
@@ -60,7 +60,7 @@ def _span(call: Call) -> tuple[float, float, str] | None:
     return None
 
 
-def _arguments(row: PatternRow, call: Call) -> dict[str, Any]:
+def _arguments(row: PatternRow, call: PatternCall) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in _SHOWN} | {"skew_us": call.skew_us}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -30,7 +30,7 @@ from busbw.pattern.readers import (
     simai,
     torchcomms_log,
 )
-from busbw.pattern.source import Source, opened
+from busbw.pattern.source import PatternSource, opened
 from busbw.pattern.training import rank_files
 
 RECORD = "record"
@@ -39,7 +39,7 @@ CAPTURED = (".capture", ".fr")
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class PatternFormat:
     """A format of logs, traces or dumps."""
 
     name: str
@@ -48,12 +48,12 @@ class Format:
     has: str
     lacks: str
     recognizes: Callable[[bytes], bool]  # takes a file's first bytes
-    read: Callable[[Source, Collector], None]  # adds what is in a file to a collector
+    read: Callable[[PatternSource, Collector], None]  # adds what is in a file to a collector
 
 
 # The first that recognizes a file reads it: those with the clearest marks are first.
-FORMATS: tuple[Format, ...] = (
-    Format(
+FORMATS: tuple[PatternFormat, ...] = (
+    PatternFormat(
         "profiler",
         "Files of busbw's profiler plugin",
         "`busbw capture`",
@@ -63,7 +63,7 @@ FORMATS: tuple[Format, ...] = (
         profiler.recognizes,
         profiler.read,
     ),
-    Format(
+    PatternFormat(
         "pattern-csv",
         "AIBooster's pattern.csv",
         "AIBooster's NCCL pattern analyzer; `busbw show --format pattern-csv`",
@@ -72,7 +72,7 @@ FORMATS: tuple[Format, ...] = (
         pattern_csv.recognizes,
         pattern_csv.read,
     ),
-    Format(
+    PatternFormat(
         "clog",
         "torchcomms' clog, V1",
         "`torchcomms.hooks.clog`",
@@ -82,7 +82,7 @@ FORMATS: tuple[Format, ...] = (
         torchcomms_log.recognizes,
         torchcomms_log.read,
     ),
-    Format(
+    PatternFormat(
         "inspector",
         "NCCL Inspector's JSON, v4.0 to v4.3",
         "`NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1`",
@@ -93,7 +93,7 @@ FORMATS: tuple[Format, ...] = (
         inspector.recognizes,
         inspector.read,
     ),
-    Format(
+    PatternFormat(
         "flight-recorder",
         "PyTorch's Flight Recorder, 2.0 to 2.10",
         "`TORCH_FR_BUFFER_SIZE=20000`, and a dump",
@@ -103,7 +103,7 @@ FORMATS: tuple[Format, ...] = (
         flight_recorder.recognizes,
         flight_recorder.read,
     ),
-    Format(
+    PatternFormat(
         "kineto",
         "Trace of torch.profiler",
         '`prof.export_chrome_trace("trace.json.gz")`',
@@ -114,7 +114,7 @@ FORMATS: tuple[Format, ...] = (
         kineto.recognizes,
         kineto.read,
     ),
-    Format(
+    PatternFormat(
         "execution-trace",
         "PyTorch's execution trace, 1.0.1 to 1.1.1",
         "`torch.profiler.ExecutionTraceObserver`, PARAM",
@@ -123,7 +123,7 @@ FORMATS: tuple[Format, ...] = (
         execution_trace.recognizes,
         execution_trace.read,
     ),
-    Format(
+    PatternFormat(
         "simai",
         "SimAI's workload",
         "SimAI's workload generator (AICB)",
@@ -132,7 +132,7 @@ FORMATS: tuple[Format, ...] = (
         simai.recognizes,
         simai.read,
     ),
-    Format(
+    PatternFormat(
         "nccl-log",
         "NCCL's log",
         "`NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING`, best with"
@@ -143,7 +143,7 @@ FORMATS: tuple[Format, ...] = (
         nccl_log.recognizes,
         nccl_log.read,
     ),
-    Format(
+    PatternFormat(
         "chakra",
         "Chakra's execution trace (.et)",
         "`chakra_converter`, ASTRA-sim's generators",
@@ -152,7 +152,7 @@ FORMATS: tuple[Format, ...] = (
         chakra.recognizes,
         chakra.read,
     ),
-    Format(
+    PatternFormat(
         "chakra-json",
         "Chakra's execution trace as JSON",
         "`chakra_jsonizer`",
@@ -166,7 +166,7 @@ BY_NAME = {row.name: row for row in FORMATS}
 _HINT = f"name the format: --from {', '.join((*BY_NAME, RECORD))}"
 
 
-def detect(source: Source) -> str:
+def detect(source: PatternSource) -> str:
     """The name of a file's format, by its first bytes; UsageError if no format recognizes them."""
     head = source.head
     if SCHEMA.encode() in head.partition(b"\n")[0]:
@@ -179,7 +179,7 @@ def detect(source: Source) -> str:
 
 
 def read(
-    sources: Iterable[Source], format_name: str | None = None, limit: int = ORDER_LIMIT
+    sources: Iterable[PatternSource], format_name: str | None = None, limit: int = ORDER_LIMIT
 ) -> Pattern:
     """The record of a job from its files: all of one format, each with the calls of other ranks.
 
@@ -189,7 +189,7 @@ def read(
     if format_name is not None and format_name not in (*BY_NAME, RECORD):
         names = {name: name for name in (*BY_NAME, RECORD)}
         raise unknown("format", format_name, names, "--from: ")
-    job: _Job | None = None
+    job: _JobFiles | None = None
     unrecognized: list[UsageError] = []
     for source in sources:
         with contextlib.closing(source):
@@ -200,7 +200,7 @@ def read(
                 continue
             if name == RECORD and job is None:
                 return _record(source)
-            job = job or _Job(source.name, name, limit)
+            job = job or _JobFiles(source.name, name, limit)
             job.add(source, name)
     if job is None:
         raise unrecognized[0] if unrecognized else UsageError("no file to read", _HINT)
@@ -211,14 +211,14 @@ class NoCall(UsageError):
     """Files of a known format that hold no call."""
 
 
-class _Job:
+class _JobFiles:
     """The files of one job."""
 
     def __init__(self, first: str, name: str, limit: int) -> None:
         self._first, self._row = first, BY_NAME[name]
         self._collector = Collector(name, limit)
 
-    def add(self, source: Source, name: str) -> None:
+    def add(self, source: PatternSource, name: str) -> None:
         """Read a file of this format; UsageError for another."""
         if name != self._row.name:
             stated = f"{self._first} is {self._row.name}, {source.name} is {name}"
@@ -242,7 +242,7 @@ class _Job:
         return pattern(self._collector)
 
 
-def _record(source: Source) -> Pattern:
+def _record(source: PatternSource) -> Pattern:
     if source.files > 1:
         raise UsageError(
             f"{source.files} files, the first of them a record: a record holds all ranks of a job",
@@ -269,7 +269,7 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
     return pattern
 
 
-def sources(files: Sequence[str]) -> Iterator[Source]:
+def sources(files: Sequence[str]) -> Iterator[PatternSource]:
     """Every file, opened only when needed: a process may open fewer files than a job has ranks."""
     names = [name for file in files for name in _names(file)]
     if names.count("-") > 1:

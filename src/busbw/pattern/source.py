@@ -19,7 +19,7 @@ _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
 
 
 @dataclass(slots=True)
-class Source:
+class PatternSource:
     """A file to read. `number` is its position among the `files` of the job."""
 
     name: str
@@ -76,7 +76,7 @@ class Source:
         return content.getvalue()
 
 
-def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
+def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> PatternSource:
     """A source of the bytes in `raw`, decompressed if they are those of gzip."""
     stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD_BYTES)
     try:
@@ -86,4 +86,4 @@ def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
         raise UsageError(message, "name a file that can be read") from error
     if packed:
         stream = io.BufferedReader(GzipStream(stream), HEAD_BYTES)
-    return Source(name, stream, number, files)
+    return PatternSource(name, stream, number, files)

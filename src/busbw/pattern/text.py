@@ -76,7 +76,7 @@ class PatternLine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _SortKey:
     """What the table is sorted by: a kind of time, or bytes.
 
     `meaning` continues the text "average of all ranks".
@@ -88,13 +88,13 @@ class _Kind:
 
 
 KINDS = (
-    _Kind("GPU time", "gpu_us", ", a call's being the shortest duration on the GPU of any rank"),
-    _Kind("CPU time", "cpu_us", ", by the host's clock"),
-    _Kind("bytes", "", "; the calls are not timed"),
+    _SortKey("GPU time", "gpu_us", ", a call's being the shortest duration on the GPU of any rank"),
+    _SortKey("CPU time", "cpu_us", ", by the host's clock"),
+    _SortKey("bytes", "", "; the calls are not timed"),
 )
 
 
-def kind(pattern: Pattern) -> _Kind:
+def kind(pattern: Pattern) -> _SortKey:
     """The GPU's time if any call has one, else the host's, else bytes."""
     if pattern.header.gpu_time and pattern.header.gpu_time.unlisted:
         return KINDS[0]
@@ -210,7 +210,7 @@ def shown_columns(lines: Sequence[PatternLine]) -> list[Column]:
     ]
 
 
-def _lines(pattern: Pattern, sort_kind: _Kind) -> list[PatternLine]:
+def _lines(pattern: Pattern, sort_kind: _SortKey) -> list[PatternLine]:
     row_weights = weights(pattern) if sort_kind.field else parts(pattern)
     amounts = [
         _amount(row, sort_kind) * weight
@@ -237,7 +237,7 @@ def _kernel_lines(gpu_time: GpuTime, total: float) -> list[PatternLine]:
     return lines
 
 
-def _amount(row: PatternRow, sort_kind: _Kind) -> float:
+def _amount(row: PatternRow, sort_kind: _SortKey) -> float:
     """Microseconds of all calls of a row, also of those that were not timed; or bytes."""
     if not sort_kind.field:
         return float(row.bytes * row.calls)
@@ -256,7 +256,7 @@ def _title(pattern: Pattern) -> str:
     return ", ".join(filter(None, facts)) or "from an unknown source"
 
 
-def _totals(pattern: Pattern, sort_kind: _Kind) -> str:
+def _totals(pattern: Pattern, sort_kind: _SortKey) -> str:
     if pattern.header.gpu_time and not pattern.rows:
         return ""
     calls = sum(row.calls for row in pattern.rows)

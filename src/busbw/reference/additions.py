@@ -10,8 +10,8 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sizes import format_size
 from busbw.model.gpu_hosts import gpu_hosts
-from busbw.model.reference.compared import Ran
-from busbw.model.reference.curves import Curve, Source, Table
+from busbw.model.reference.compared import ComparedRun
+from busbw.model.reference.curves import CurveSource, ReferenceCurve, ReferenceTable
 from busbw.model.reference.results import curve_of
 from busbw.reference.checked import CONTRADICTS, check_curves
 from busbw.reference.comparison import ALLTOALLV
@@ -49,7 +49,7 @@ def refuse_unhealthy(result: Result, name: str) -> None:
         )
 
 
-def curves_of(result: Result, ran: Ran, run: str, name: str) -> list[Curve]:
+def curves_of(result: Result, ran: ComparedRun, run: str, name: str) -> list[ReferenceCurve]:
     """The curves of a result, one for each element type. UsageError that names the file `name` and
     the row for what the table must not hold.
     """
@@ -104,11 +104,11 @@ def _row(figures: Sequence[Figure], name: str) -> ResultRow:
     return msgspec.structs.replace(row, out_of_place=cell, in_place=None)
 
 
-def source_of(result: Result, run: str, name: str) -> Source:
+def source_of(result: Result, run: str, name: str) -> CurveSource:
     """Who measured: the hosts of the result, and when."""
     hosts = list(dict.fromkeys(device.host for device in result.world.devices))
     where = f"{hosts[0]}{' and others' if len(hosts) > 1 else ''}" if hosts else "hosts not named"
-    return Source(key=run, title=f"{name}, {where}", date=result.start[:10])
+    return CurveSource(key=run, title=f"{name}, {where}", date=result.start[:10])
 
 
 def run_name(name: str, taken: set[str]) -> str:
@@ -123,12 +123,16 @@ def run_name(name: str, taken: set[str]) -> str:
     return chosen
 
 
-def with_curves(table: Table, sources: Sequence[Source], curves: Sequence[Curve]) -> Table:
-    return Table(sources=[*table.sources, *sources], curves=[*table.curves, *curves])
+def with_curves(
+    table: ReferenceTable, sources: Sequence[CurveSource], curves: Sequence[ReferenceCurve]
+) -> ReferenceTable:
+    return ReferenceTable(sources=[*table.sources, *sources], curves=[*table.curves, *curves])
 
 
-def without_run(table: Table, run: str) -> Table:
+def without_run(table: ReferenceTable, run: str) -> ReferenceTable:
     """The table without the curves of a run, and without sources that no curve names."""
     curves = [curve for curve in table.curves if curve.run != run]
     named = {curve.source for curve in curves}
-    return Table(sources=[source for source in table.sources if source.key in named], curves=curves)
+    return ReferenceTable(
+        sources=[source for source in table.sources if source.key in named], curves=curves
+    )

@@ -7,10 +7,10 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import BY_NAME as BY_DTYPE
 from busbw.core.errors import UsageError, unknown
 from busbw.core.sizes import format_size
-from busbw.model.estimate import Setting
+from busbw.model.estimate import EstimateInputs
 from busbw.model.forecast import forecast
 from busbw.model.gpu_hosts import gpu_hosts
-from busbw.model.reference.curves import Curve, Source
+from busbw.model.reference.curves import CurveSource, ReferenceCurve
 from busbw.model.systems import System, parse_system, with_nics
 from busbw.ui.number_formats import bandwidth_text, time_text
 
@@ -23,11 +23,13 @@ MICRO = 1e-6
 Job = tuple[str, int, int, str, str, str, str, str]
 
 
-def check_curves(curves: Iterable[tuple[str, Curve]], sources: Mapping[str, Source]) -> None:
+def check_curves(
+    curves: Iterable[tuple[str, ReferenceCurve]], sources: Mapping[str, CurveSource]
+) -> None:
     """UsageError, beginning with where a curve stands, for one that cannot be compared with, or
     that repeats or contradicts another one of its job.
     """
-    by_job: dict[Job, list[Curve]] = {}
+    by_job: dict[Job, list[ReferenceCurve]] = {}
     for name, curve in curves:
         _check_names(name, curve, sources)
         _check_points(name, curve)
@@ -38,12 +40,12 @@ def check_curves(curves: Iterable[tuple[str, Curve]], sources: Mapping[str, Sour
         others.append(curve)
 
 
-def _job(curve: Curve) -> Job:
+def _job(curve: ReferenceCurve) -> Job:
     system = curve.gpu, curve.hosts, curve.per_host, curve.nics, curve.fabric
     return (*system, curve.collective, curve.dtype, curve.nccl)
 
 
-def _check_names(name: str, curve: Curve, sources: Mapping[str, Source]) -> None:
+def _check_names(name: str, curve: ReferenceCurve, sources: Mapping[str, CurveSource]) -> None:
     if not curve.run.strip():
         raise UsageError(f"{name}: it has no name", "give each run a name of its own")
     if curve.source not in sources:
@@ -67,7 +69,7 @@ def _check_names(name: str, curve: Curve, sources: Mapping[str, Source]) -> None
         )
 
 
-def _check_points(name: str, curve: Curve) -> None:
+def _check_points(name: str, curve: ReferenceCurve) -> None:
     if not curve.sizes or len(curve.sizes) != len(curve.times_us):
         raise UsageError(
             f"{name}: {len(curve.sizes)} sizes and {len(curve.times_us)} times",
@@ -90,7 +92,7 @@ def _check_points(name: str, curve: Curve) -> None:
         before = size
 
 
-def _check_units(name: str, curve: Curve) -> None:
+def _check_units(name: str, curve: ReferenceCurve) -> None:
     """UsageError for times that such links cannot have: milliseconds or bits, for example."""
     system = _system(name, curve)
     for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
@@ -105,12 +107,12 @@ def _check_units(name: str, curve: Curve) -> None:
     _check_slowest(name, curve, system)
 
 
-def _check_slowest(name: str, curve: Curve, system: System) -> None:
+def _check_slowest(name: str, curve: ReferenceCurve, system: System) -> None:
     size, took_s = curve.sizes[-1], curve.times_us[-1] * MICRO
     if size < SURE_BYTES:
         return
     row = BY_NAME[curve.collective]
-    expected = forecast(Setting(system), row, curve.hosts, curve.per_host, size)
+    expected = forecast(EstimateInputs(system), row, curve.hosts, curve.per_host, size)
     if expected is not None and took_s > SLOWEST * expected.time_s:
         raise UsageError(
             f"{name}: {format_size(size)} took {time_text(took_s)}, and"
@@ -119,7 +121,7 @@ def _check_slowest(name: str, curve: Curve, system: System) -> None:
         )
 
 
-def _system(name: str, curve: Curve) -> System:
+def _system(name: str, curve: ReferenceCurve) -> System:
     """The host that a curve was measured on; UsageError if there is no such host."""
     most = gpu_hosts()[curve.gpu].most
     if curve.per_host > most:
@@ -132,7 +134,7 @@ def _system(name: str, curve: Curve) -> System:
     return with_nics(system, curve.nics) if curve.hosts > 1 else system
 
 
-def _check_other(name: str, curve: Curve, other: Curve) -> None:
+def _check_other(name: str, curve: ReferenceCurve, other: ReferenceCurve) -> None:
     """UsageError if a curve of the same job has the same times, or others by far."""
     if curve.run == other.run:
         raise UsageError(

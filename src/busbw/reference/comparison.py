@@ -8,9 +8,9 @@ from busbw.core.cells import Figure, all_figures
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.model.reference.compared import Compared, Ran, compare, why_none
+from busbw.model.reference.compared import Compared, ComparedRun, compare, why_none
 from busbw.model.reference.curves import Reference
-from busbw.model.reference.expected import Basis
+from busbw.model.reference.expected import ExpectedBasis
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
@@ -21,7 +21,7 @@ SCALE = 1.5  # where it ends, as a part of the reference or the expected busbw
 SMALL_SIZE = 9  # characters before a plot
 
 
-class Comparison(
+class ReferenceComparison(
     msgspec.Struct, tag="busbw.reference-comparison/1", tag_field="schema", kw_only=True
 ):
     """The sizes of a result, each beside its reference. `missing` says why none has one, or is
@@ -50,7 +50,9 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def compared_with(result: Result, ran: Ran, known: Reference, name: str) -> Comparison:
+def compared_with(
+    result: Result, ran: ComparedRun, known: Reference, name: str
+) -> ReferenceComparison:
     """Every size of a result beside its reference, out of place, or in place where only that was
     measured. UsageError for an alltoallv, whose bytes are those of one job.
     """
@@ -67,7 +69,7 @@ def compared_with(result: Result, ran: Ran, known: Reference, name: str) -> Comp
     has_runs = any(row.runs for row in rows)
     missing = "" if has_runs else why_none(ran, known, list(figures.values()))
     coverage = next((row.expected.coverage for row in rows if row.expected), 0.0)
-    return Comparison(
+    return ReferenceComparison(
         source=name,
         collective=result.spec.collective,
         system=ran.text,
@@ -77,7 +79,9 @@ def compared_with(result: Result, ran: Ran, known: Reference, name: str) -> Comp
     )
 
 
-def comparison_text(comparison: Comparison, width: int | None = None, *, plot: bool = False) -> str:
+def comparison_text(
+    comparison: ReferenceComparison, width: int | None = None, *, plot: bool = False
+) -> str:
     """The table of sizes, what it means, and the plot if asked for."""
     parts = [
         wrapped(head(comparison), width),
@@ -89,7 +93,7 @@ def comparison_text(comparison: Comparison, width: int | None = None, *, plot: b
     return "\n".join(parts)
 
 
-def head(comparison: Comparison) -> str:
+def head(comparison: ReferenceComparison) -> str:
     """What was measured, and why there is no reference."""
     text = f"{comparison.source}: {comparison.collective} on {comparison.system}\n"
     if comparison.missing:
@@ -98,7 +102,7 @@ def head(comparison: Comparison) -> str:
     return text
 
 
-def columns(comparison: Comparison) -> list[Column]:
+def columns(comparison: ReferenceComparison) -> list[Column]:
     """The columns shown: the type if there are several, and what expected rests on if known."""
     left_out = set()
     if len({row.dtype for row in comparison.rows}) < 2:
@@ -108,7 +112,7 @@ def columns(comparison: Comparison) -> list[Column]:
     return [column for column in COLUMNS if column.title not in left_out]
 
 
-def meaning(comparison: Comparison) -> str:
+def meaning(comparison: ReferenceComparison) -> str:
     """What the columns mean, and the runs of the reference."""
     runs = list(dict.fromkeys(run for row in comparison.rows for run in row.runs))
     own = any(row.own for row in comparison.rows)
@@ -181,6 +185,6 @@ def _basis(row: Compared) -> str:
         return "-"
     if row.expected.extrapolated:
         return "extrapolated"
-    if row.expected.basis == Basis.CALIBRATION:
+    if row.expected.basis == ExpectedBasis.CALIBRATION:
         return "own runs"
     return str(row.expected.basis)

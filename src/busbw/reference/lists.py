@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size, short_size
-from busbw.model.reference.curves import Curve, Reference, Source, Table
+from busbw.model.reference.curves import CurveSource, Reference, ReferenceCurve, ReferenceTable
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text
 
 DROP_ORDER = ("fabric", "peak GB/s", "NCCL", "NICs", "type", "sizes")
 
 
-# The values take a Curve.
+# The values take a ReferenceCurve.
 COLUMNS: tuple[Column, ...] = (
     Column(title="system", value=lambda curve: _shape(curve)),
     Column(title="NICs", value=lambda curve: curve.nics or "-", left=True),
@@ -25,19 +25,19 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def part_of(known: Reference, curves: Sequence[Curve]) -> Table:
+def part_of(known: Reference, curves: Sequence[ReferenceCurve]) -> ReferenceTable:
     keys = dict.fromkeys(curve.source for curve in curves)
     sources = [known.sources[key] for key in keys if key in known.sources]
-    return Table(sources=sources, curves=list(curves))
+    return ReferenceTable(sources=sources, curves=list(curves))
 
 
-def table_text(table: Table, width: int | None = None) -> str:
+def table_text(table: ReferenceTable, width: int | None = None) -> str:
     """A table by itself as a list."""
     sources = {source.key: source for source in table.sources}
     return list_text(Reference(tuple(table.curves), sources), table.curves, width)
 
 
-def list_text(known: Reference, curves: Sequence[Curve], width: int | None = None) -> str:
+def list_text(known: Reference, curves: Sequence[ReferenceCurve], width: int | None = None) -> str:
     """A line for each curve, then how many there are."""
     runs = {curve.run for curve in curves}
     own = len(runs & {curve.run for curve in known.own})
@@ -57,14 +57,14 @@ def run_text(known: Reference, run: str, width: int | None = None) -> str:
         head += _source_text(known.sources[key])
     for note in dict.fromkeys(curve.note for curve in curves if curve.note):
         head += f"note     {note}\n"
-    by_collective: dict[str, list[Curve]] = {}
+    by_collective: dict[str, list[ReferenceCurve]] = {}
     for curve in curves:
         by_collective.setdefault(curve.collective, []).append(curve)
     tables = [_table(name, alike, width) for name, alike in by_collective.items()]
     return "\n".join([wrapped(head, width), *tables])
 
 
-def _source_text(source: Source) -> str:
+def _source_text(source: CurveSource) -> str:
     return (
         f"source   {source.title}\n"
         f"date     {source.date or 'not known'}\n"
@@ -73,14 +73,14 @@ def _source_text(source: Source) -> str:
     )
 
 
-def _table(collective: str, curves: Sequence[Curve], width: int | None) -> str:
+def _table(collective: str, curves: Sequence[ReferenceCurve], width: int | None) -> str:
     sizes = sorted({size for curve in curves for size in curve.sizes})
     columns = [Column(title="size", value=format_size), *map(_column, curves)]
     title = f"{BY_NAME[collective].title}, busbw in GB/s by GPUs of a host; {_systems(curves)}\n"
     return wrapped(title, width) + aligned(columns, sizes)
 
 
-def _column(curve: Curve) -> Column:
+def _column(curve: ReferenceCurve) -> Column:
     at = dict(zip(curve.sizes, curve.times_us, strict=True))
     title = " ".join(filter(None, (f"{curve.per_host}", curve.dtype)))
     if curve.hosts > 1:
@@ -92,7 +92,7 @@ def _column(curve: Curve) -> Column:
     return Column(title=title, value=value)
 
 
-def _systems(curves: Sequence[Curve]) -> str:
+def _systems(curves: Sequence[ReferenceCurve]) -> str:
     systems = dict.fromkeys(
         " ".join(
             filter(
@@ -111,15 +111,15 @@ def _systems(curves: Sequence[Curve]) -> str:
     return ", ".join(systems)
 
 
-def sizes_text(curve: Curve) -> str:
+def sizes_text(curve: ReferenceCurve) -> str:
     """`64K to 8G`."""
     first, last = short_size(curve.sizes[0]), short_size(curve.sizes[-1])
     return first if first == last else f"{first} to {last}"
 
 
-def _shape(curve: Curve) -> str:
+def _shape(curve: ReferenceCurve) -> str:
     return f"{curve.hosts} x {curve.per_host} {curve.gpu.upper()}"
 
 
-def _peak(curve: Curve) -> float:
+def _peak(curve: ReferenceCurve) -> float:
     return max(curve.busbw(size) or 0.0 for size in curve.sizes)

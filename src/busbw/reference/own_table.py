@@ -17,7 +17,7 @@ from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.core.folder_lock import locked
 from busbw.core.given_file import read_whole
 from busbw.core.written_file import target_of
-from busbw.model.reference.curves import Curve, Source, Table
+from busbw.model.reference.curves import CurveSource, ReferenceCurve, ReferenceTable
 from busbw.reference.checked import check_curves
 
 MAX_BYTES = 64 << 20
@@ -29,28 +29,28 @@ _POSITION = re.compile(r"(.*) \(byte (\d+)\)", re.DOTALL)
 _PATH = re.compile(r"(.*?)(?: - at `\$(.*)`)?", re.DOTALL)
 
 
-class _Head(msgspec.Struct):
+class _SchemaHead(msgspec.Struct):
     schema: str = ""
 
 
 class _Raw(msgspec.Struct):
-    sources: list[Source]
+    sources: list[CurveSource]
     curves: list[msgspec.Raw]
 
 
-def read(path: Path) -> Table:
+def read(path: Path) -> ReferenceTable:
     """The table in a file; an empty one where there is no file. UsageError for a file that is no
     table, or holds what must not be compared with.
     """
     try:
         return parse(read_whole(path, MAX_BYTES), str(path))
     except FileNotFoundError:
-        return Table(sources=[], curves=[])
+        return ReferenceTable(sources=[], curves=[])
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", NOT_A_TABLE) from error
 
 
-def parse(data: bytes, name: str) -> Table:
+def parse(data: bytes, name: str) -> ReferenceTable:
     """The table in the content of a file; UsageError with the line."""
     _check_schema(data, name)
     try:
@@ -64,19 +64,19 @@ def parse(data: bytes, name: str) -> Table:
         where = f"{name}, line {_line_of(at, data)}"
         at += len(text)
         try:
-            curve = msgspec.json.decode(text, type=Curve)
+            curve = msgspec.json.decode(text, type=ReferenceCurve)
         except msgspec.DecodeError as error:
             raise UsageError(f"{where}: {_text(error)}", NOT_A_TABLE) from error
         placed.append((f"{where}: run '{curve.run}'", curve))
     check_curves(placed, {source.key: source for source in raw.sources})
-    return Table(sources=raw.sources, curves=[curve for _, curve in placed])
+    return ReferenceTable(sources=raw.sources, curves=[curve for _, curve in placed])
 
 
 def _check_schema(data: bytes, name: str) -> None:
     """UsageError for other files, and for tables of a newer busbw."""
     try:
         data.decode()
-        schema = msgspec.json.decode(data, type=_Head).schema
+        schema = msgspec.json.decode(data, type=_SchemaHead).schema
     except msgspec.DecodeError as error:
         raise UsageError(f"{name}{_line(error, data)}: {_text(error)}", NOT_A_TABLE) from error
     except UnicodeDecodeError as error:
@@ -110,7 +110,7 @@ def _text(error: msgspec.DecodeError) -> str:
     return f"{field.lstrip('.')}: {problem}" if field else problem
 
 
-def change(path: Path, make: Callable[[Table], Table]) -> Table:
+def change(path: Path, make: Callable[[ReferenceTable], ReferenceTable]) -> ReferenceTable:
     """Replace the table by what `make` makes of it; returns the new one.
 
     UsageError, with the table unchanged, for curves that `check_curves` refuses; NoMeasurement if
@@ -131,7 +131,7 @@ def change(path: Path, make: Callable[[Table], Table]) -> Table:
     return table
 
 
-def encoded(table: Table) -> bytes:
+def encoded(table: ReferenceTable) -> bytes:
     """The table as JSON with a curve on each line, which a diff can show and an error can name."""
     sources = b",\n".join(map(msgspec.json.encode, table.sources))
     curves = b",\n".join(map(_without_defaults, table.curves))
@@ -139,7 +139,7 @@ def encoded(table: Table) -> bytes:
     return head + sources + b'\n],"curves":[\n' + curves + b"\n]}\n"
 
 
-def _without_defaults(curve: Curve) -> bytes:
+def _without_defaults(curve: ReferenceCurve) -> bytes:
     values = msgspec.to_builtins(curve)
     return msgspec.json.encode({name: value for name, value in values.items() if value != ""})
 

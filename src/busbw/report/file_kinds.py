@@ -31,7 +31,7 @@ from busbw.job.types import JobReport
 from busbw.link import text as link_text
 from busbw.link.types import LinkReport, SuspectReport
 from busbw.model import explanation_text, prediction_text
-from busbw.model.reference.curves import Table
+from busbw.model.reference.curves import ReferenceTable
 from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import text as pattern_text
 from busbw.reference import comparison as reference
@@ -90,8 +90,10 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Prediction", Prediction, prediction_text.text),
     FileKind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
     FileKind("Explanation", Explanation, explanation_text.text),
-    FileKind("Table of reference curves", Table, lists.table_text),
-    FileKind("Comparison with a reference", reference.Comparison, reference.comparison_text),
+    FileKind("Table of reference curves", ReferenceTable, lists.table_text),
+    FileKind(
+        "Comparison with a reference", reference.ReferenceComparison, reference.comparison_text
+    ),
 )
 _BY_SCHEMA = {kind.name: kind for kind in KINDS}
 _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {
@@ -102,7 +104,7 @@ _RESULTS = ("busbw.result", "busbw.replay")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class FileContent:
     """The content of a file: its title, its text by the width of the terminal, and its structure
     if views know it.
 
@@ -119,7 +121,7 @@ class Document:
     parts: Callable[[], list[Element]] | None = None
 
     @classmethod
-    def of_pattern(cls, record: pattern.Pattern) -> "Document":
+    def of_pattern(cls, record: pattern.Pattern) -> "FileContent":
         """What an application sent."""
         return cls(PATTERN, lambda width: pattern_text.table(record, width), record)
 
@@ -149,7 +151,7 @@ def _kind_of_extension(schema: str) -> FileKind | None:
     return next((kind for kind in kinds if _without_version(kind.name) == name), None)
 
 
-def read(data: bytes, source: str) -> Document | None:
+def read(data: bytes, source: str) -> FileContent | None:
     """The document in `data`, None for a file of another kind; UsageError, which names `source`,
     for a broken one.
 
@@ -157,7 +159,7 @@ def read(data: bytes, source: str) -> Document | None:
     """
     if data.startswith(tuner_table.HEADER.encode()):
         table = tuner_table.parse(data.decode("utf-8", "replace"), source)
-        return Document(TUNER_TABLE, lambda width: tune_text.table_text(table, width), table)
+        return FileContent(TUNER_TABLE, lambda width: tune_text.table_text(table, width), table)
     schema = _schema(data)
     kind = _BY_SCHEMA.get(schema) or _kind_of_extension(schema)
     if kind is None or kind.name != schema:
@@ -169,10 +171,10 @@ def read(data: bytes, source: str) -> Document | None:
     except BROKEN as error:
         raise _broken(source, kind, error) from error
     parts = partial(kind.parts, content) if kind.parts else None
-    return Document(kind.title, lambda width: kind.text(content, width), content, parts=parts)
+    return FileContent(kind.title, lambda width: kind.text(content, width), content, parts=parts)
 
 
-def _watch(data: bytes, source: str, kind: FileKind) -> Document:
+def _watch(data: bytes, source: str, kind: FileKind) -> FileContent:
     """Counters of links: a line for each interval."""
     lines = [line for line in data.splitlines() if line.strip()]
     try:
@@ -183,7 +185,7 @@ def _watch(data: bytes, source: str, kind: FileKind) -> Document:
         raise _broken(source, kind, error) from error
     last = intervals[-1]
     head = f"the last of {len(intervals)} intervals\n" if len(intervals) > 1 else ""
-    return Document(kind.title, lambda width: head + kind.text(last, width), last, intervals)
+    return FileContent(kind.title, lambda width: head + kind.text(last, width), last, intervals)
 
 
 def _broken(source: str, kind: FileKind, error: Exception) -> UsageError:

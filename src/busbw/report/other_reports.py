@@ -16,12 +16,12 @@ from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
 from busbw.model import html as model_html
-from busbw.model.reference.curves import Table
+from busbw.model.reference.curves import ReferenceTable
 from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import html as pattern_html
 from busbw.reference import comparison as reference
 from busbw.report import text_tables
-from busbw.report.file_kinds import Document
+from busbw.report.file_kinds import FileContent
 from busbw.tune.types import Tuning
 from busbw.ui.html.element import add, framed, section, tag
 from busbw.ui.html.table import scroll
@@ -38,16 +38,16 @@ PARTS: dict[type, Callable[[Any], list[Element]]] = {
     Explanation: model_html.explanation,
     Comparison: text_tables.comparison_parts,
     Tuning: text_tables.tuning_parts,
-    reference.Comparison: text_tables.reference_parts,
-    Table: text_tables.curves_parts,
+    reference.ReferenceComparison: text_tables.reference_parts,
+    ReferenceTable: text_tables.curves_parts,
 }
 NARROW_COLUMNS = 46  # of a text on a phone
 ONLY = "only"  # the class of a section that is alone: the page's title names it
-Named = tuple[str, Document]  # a file name and what it holds
+Named = tuple[str, FileContent]  # a file name and what it holds
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherReports:
     """The files of a report that are not sweeps, and the `skipped` files with the reasons."""
 
     files: Sequence[Named] = ()
@@ -82,13 +82,13 @@ class Others:
         others = [document.title for _, document in self.files if document not in checks]
         return list(dict.fromkeys([_machines_title(checks), *others] if checks else others))
 
-    def _checks(self) -> list[Document]:
+    def _checks(self) -> list[FileContent]:
         """The checks of machines, if there are several to be compared."""
         checks = [document for _, document in self.files if isinstance(document.held, CheckReport)]
         return checks if len(checks) > 1 else []
 
 
-def page(others: Others) -> bytes:
+def page(others: OtherReports) -> bytes:
     """A report without a sweep."""
     title = ", ".join(others.titles())
     sections = others.sections()
@@ -99,18 +99,18 @@ def page(others: Others) -> bytes:
     return framed(title, main, others.style)
 
 
-def _files_text(others: Others) -> str:
+def _files_text(others: OtherReports) -> str:
     """The name of the only file, or how many there are."""
     if len(others.files) == 1:
         return others.files[0][0]
     return counted(len(others.files), "file")
 
 
-def _machines_title(documents: Sequence[Document]) -> str:
+def _machines_title(documents: Sequence[FileContent]) -> str:
     return f"Check of {counted(len(documents), 'node')}"
 
 
-def _machines(documents: Sequence[Document]) -> Element:
+def _machines(documents: Sequence[FileContent]) -> Element:
     """The checks of several machines; they are compared in the facts that their snapshots have."""
     from busbw.check.cluster import differences  # imports all checks
 
@@ -121,7 +121,7 @@ def _machines(documents: Sequence[Document]) -> Element:
     return section(_machines_title(documents), *check_html.several_machines(cluster))
 
 
-def _parts(document: Document, prefix: str) -> list[Element]:
+def _parts(document: FileContent, prefix: str) -> list[Element]:
     """The plots and tables of a file, or the text that busbw show prints."""
     if document.intervals:
         return watch_html.parts(document.intervals, prefix)
@@ -135,7 +135,7 @@ def _parts(document: Document, prefix: str) -> list[Element]:
     return [_text(document, None, "wide"), _text(document, NARROW_COLUMNS, "narrow")]
 
 
-def _text(document: Document, width: int | None, kind: str) -> Element:
+def _text(document: FileContent, width: int | None, kind: str) -> Element:
     """The text that busbw show prints in so many columns, for wide or for narrow windows."""
     text = tag("pre", document.text(width).rstrip("\n"), class_="text-output")
     box = scroll(text, document.title)

@@ -9,13 +9,13 @@ from busbw.core.result import Result
 from busbw.report.comparison import Comparisons, comparison
 from busbw.report.embedded import NOTE, embedded
 from busbw.report.machine import machine, run
-from busbw.report.other_reports import Others
+from busbw.report.other_reports import OtherReports
 from busbw.report.plots import plots
 from busbw.report.rows import LETTERS, ReportInput, alike, rows
 from busbw.report.summary import heading, sentence, summary, warnings
 from busbw.ui.html.element import add, findings, framed, section, tag
 
-NO_OTHERS = Others()
+NO_OTHERS = OtherReports()
 READING = (
     "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw"
     " times a factor that makes figures of different rank counts comparable with the rate of one"
@@ -39,7 +39,7 @@ def page(
     comparisons: Comparisons | None = None,
     *,
     embed: bool = False,
-    others: Others = NO_OTHERS,
+    others: OtherReports = NO_OTHERS,
 ) -> bytes:
     """The page as UTF-8 for 1 to 8 results, each with the name of its file.
 

@@ -13,7 +13,7 @@ from busbw.history.comparison import cell_text, placement, ratio_text
 from busbw.report.rows import ReportInput, drawable, nominal, series
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.element import tag
-from busbw.ui.html.plot import NARROW, WIDE, Curve, Guide, Plot, Point, draw, swatch
+from busbw.ui.html.plot import NARROW, WIDE, Guide, Plot, PlotCurve, Point, draw, swatch
 from busbw.ui.number_formats import bandwidth_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
@@ -59,7 +59,7 @@ def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
                 if drawable(figure.cell.busbw)
             ]
             if points:
-                curves.append(Curve(source.index, KINDS[key[-1]], points))
+                curves.append(PlotCurve(source.index, KINDS[key[-1]], points))
     return Plot(
         name="busbw",
         title="Bus bandwidth over message size",
@@ -76,11 +76,11 @@ def _time(inputs: Sequence[ReportInput]) -> Plot:
     for source in inputs:
         for key, figures in series(source.result).items():
             points = [_point(figure, figure.cell.time_s, 1) for figure in figures]
-            curves.append(Curve(source.index, KINDS[key[-1]], points))
+            curves.append(PlotCurve(source.index, KINDS[key[-1]], points))
             costs = [(figure.row.size_bytes, figure.cell.launch_s or 0.0) for figure in figures]
             launches = [Point(size, cost, "") for size, cost in costs if drawable(cost)]
             if launches:
-                curves.append(Curve(source.index, "launch", launches))
+                curves.append(PlotCurve(source.index, "launch", launches))
     return Plot(
         name="time",
         title="Time over message size",
@@ -109,7 +109,7 @@ def _ratio(inputs: Sequence[ReportInput], comparisons: Mapping[int, Comparison])
     )
 
 
-def _ratio_curves(index: int, comparison: Comparison) -> list[Curve]:
+def _ratio_curves(index: int, comparison: Comparison) -> list[PlotCurve]:
     """The ratios of a file by type, operator, root and placement."""
     lines: dict[tuple[str, str, int, str], list[Point]] = {}
     for cell in comparison.cells:
@@ -122,7 +122,7 @@ def _ratio_curves(index: int, comparison: Comparison) -> list[Curve]:
             point = replace(point, low=cell.low, high=cell.high)
         lines.setdefault((key.dtype, key.op, key.root, placement(key)), []).append(point)
     return [
-        Curve(index, KINDS[key[-1]], sorted(points, key=lambda point: point.x))
+        PlotCurve(index, KINDS[key[-1]], sorted(points, key=lambda point: point.x))
         for key, points in lines.items()
     ]
 
@@ -168,7 +168,7 @@ def _bounds(inputs: Sequence[ReportInput]) -> list[Guide]:
 
 
 def _description(
-    curves: Sequence[Curve],
+    curves: Sequence[PlotCurve],
     text: Callable[[float], str],
     unit: str,
     axes: str = "Both axes are logarithmic.",

@@ -4,7 +4,7 @@ from xml.etree.ElementTree import Element
 
 from busbw.core.comparison import Comparison
 from busbw.history import comparison
-from busbw.model.reference.curves import Table
+from busbw.model.reference.curves import ReferenceTable
 from busbw.reference import comparison as reference
 from busbw.reference import lists
 from busbw.tune import text as tune_text
@@ -35,7 +35,7 @@ def tuning_parts(tuning: Tuning) -> list[Element]:
     return [*parts, findings(tuning.findings)] if tuning.findings else parts
 
 
-def reference_parts(compared: reference.Comparison) -> list[Element]:
+def reference_parts(compared: reference.ReferenceComparison) -> list[Element]:
     """Every size of a result beside its reference."""
     columns, order = reference.columns(compared), (*reference.DROP_ORDER, "%", "reference")
     return [
@@ -45,6 +45,6 @@ def reference_parts(compared: reference.Comparison) -> list[Element]:
     ]
 
 
-def curves_parts(table: Table) -> list[Element]:
+def curves_parts(table: ReferenceTable) -> list[Element]:
     """A line for each reference curve."""
     return [column_table(lists.COLUMNS, table.curves, "Curves", lists.DROP_ORDER)]

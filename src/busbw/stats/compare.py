@@ -16,9 +16,16 @@ from busbw.core.cells import (
     timing,
     usable,
 )
-from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
+from busbw.core.comparison import (
+    SCHEMA,
+    ComparedCell,
+    ComparedSide,
+    Comparison,
+    ComparisonVerdict,
+    SignTest,
+)
 from busbw.core.errors import UsageError
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted, format_size
 from busbw.stats.history import Times, spreads
@@ -137,10 +144,10 @@ def _collective(files: Sequence[Named]) -> str:
     return first.spec.collective
 
 
-def _side(files: Sequence[Named], runs: int) -> Side:
+def _side(files: Sequence[Named], runs: int) -> ComparedSide:
     result = files[0][1]
     devices, library = result.world.devices, result.library
-    return Side(
+    return ComparedSide(
         [name for name, _ in files],
         runs,
         list(dict.fromkeys(device.host for device in devices)),
@@ -153,7 +160,7 @@ def _side(files: Sequence[Named], runs: int) -> Side:
 
 def _unmatched(key: CellKey, a: Sequence[Cells], b: Sequence[Cells]) -> ComparedCell:
     return ComparedCell(
-        key=key, verdict=Verdict.UNMATCHED, a_s=_median_s(key, a), b_s=_median_s(key, b)
+        key=key, verdict=ComparisonVerdict.UNMATCHED, a_s=_median_s(key, a), b_s=_median_s(key, b)
     )
 
 
@@ -162,10 +169,10 @@ def _median_s(key: CellKey, runs: Sequence[Cells]) -> float | None:
     return statistics.median(times) if times else None
 
 
-def _signs(cells: Sequence[ComparedCell]) -> Signs | None:
+def _signs(cells: Sequence[ComparedCell]) -> SignTest | None:
     ratios = [cell.ratio for cell in cells if cell.by == "means" and cell.ratio is not None]
     longer, shorter = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
-    return Signs(longer, shorter, sign_test(longer, shorter)) if ratios else None
+    return SignTest(longer, shorter, sign_test(longer, shorter)) if ratios else None
 
 
 def _defects(letter: str, files: Sequence[Named]) -> list[str]:
@@ -236,7 +243,7 @@ def _kernels_note(a: Result, b: Result, sides: Sides) -> list[str]:
     ]
 
 
-def _kernels(result: Result) -> dict[CellKey, Kernel]:
+def _kernels(result: Result) -> dict[CellKey, NcclKernel]:
     """What NCCL ran each cell of the first repeat with."""
     first = next(iter(repeats(result)), {})
     return {key: figure.ran for key, figure in first.items() if figure.ran}
@@ -282,7 +289,7 @@ def _spread_note(runs: int, known_spreads: Mapping[CellKey, float]) -> list[str]
 
 
 def _ambiguous_cells(cells: Sequence[ComparedCell]) -> list[str]:
-    count = sum(cell.verdict is Verdict.AMBIGUOUS for cell in cells)
+    count = sum(cell.verdict is ComparisonVerdict.AMBIGUOUS for cell in cells)
     if not count:
         return []
     return [

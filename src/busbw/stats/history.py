@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from busbw.core.cells import CellKey, cells, medians, usable
-from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, machine
+from busbw.core.history import MIN_RUNS, CheckedCell, HistoryBasis, HistoryCheck, Standing, machine
 from busbw.core.result import Result
 from busbw.stats.judging import RELEVANT_DIFFERENCE, STDEV_OVER_MAD
 from busbw.stats.rank_tests import ROUNDING, fewest_chance, level, sweep_test
@@ -92,7 +92,7 @@ def needed(confidence: float) -> int:
 
 def check(
     result: Result, earlier: Times, confidence: float, tolerance: float = DEFAULT_TOLERANCE
-) -> Check:
+) -> HistoryCheck:
     """Whether any cell of the run is slower than in `earlier` runs on its machine.
 
     Runs without all of its cells are ignored. With enough runs the test is by order: if nothing
@@ -112,7 +112,7 @@ def check(
     for key in new:
         logs[key] = [math.log(times[key]) for times in (*runs.values(), new)]
     signs = [[0] * (len(runs) + 1)] * len(new)
-    if basis is not Basis.NONE:
+    if basis is not HistoryBasis.NONE:
         signs = _distances(logs, rate, tolerance)
     signs_by_run = zip(*signs, strict=True)  # the last run is the new one
     unusual = [run for run, in_cells in zip(runs, signs_by_run, strict=False) if any(in_cells)]
@@ -121,20 +121,20 @@ def check(
     judged = _judge(logs, basis, rate)
     for (key, time_s), (p, largest_ratio), sign in zip(new.items(), judged, signs, strict=True):
         cell = _checked_cell(key, time_s, [times[key] for times in runs.values()])
-        significant = basis is not Basis.NONE and p <= rate
+        significant = basis is not HistoryBasis.NONE and p <= rate
         slower = significant and time_s >= cell.median_s * (1 + RELEVANT_DIFFERENCE)
         far = rare and sign[-1] > 0
         checked.append(
             msgspec.structs.replace(cell, p=p, slower=slower, most=largest_ratio, far=far)
         )
-    return Check(
+    return HistoryCheck(
         machine=machine(result),
         runs=list(runs),
         unusual=unusual if rare else [],
         needed=needed(confidence),
         confidence=confidence,
         tolerance=tolerance,
-        alarm=_chance_by_order(len(runs), rate) if basis is Basis.ORDER else rate,
+        alarm=_chance_by_order(len(runs), rate) if basis is HistoryBasis.ORDER else rate,
         basis=basis,
         cells=checked,
         standing=_standing(basis, checked, tolerance),
@@ -159,10 +159,10 @@ def _checked_cell(key: CellKey, time_s: float, earlier_s: Sequence[float]) -> Ch
     )
 
 
-def _basis(runs: int, confidence: float) -> Basis:
+def _basis(runs: int, confidence: float) -> HistoryBasis:
     if runs >= needed(confidence):
-        return Basis.ORDER
-    return Basis.SPREAD if runs >= MIN_RUNS else Basis.NONE
+        return HistoryBasis.ORDER
+    return HistoryBasis.SPREAD if runs >= MIN_RUNS else HistoryBasis.NONE
 
 
 def _chance_by_order(runs: int, rate: float) -> float:
@@ -170,9 +170,9 @@ def _chance_by_order(runs: int, rate: float) -> float:
     return math.floor(rate * (runs + 1) + ROUNDING) / (runs + 1)
 
 
-def _judge(logs: Logs, basis: Basis, rate: float) -> list[tuple[float, float | None]]:
+def _judge(logs: Logs, basis: HistoryBasis, rate: float) -> list[tuple[float, float | None]]:
     """The p-value of each cell, and the largest ratio that `_judge_by_spread` finds."""
-    if basis is Basis.SPREAD:
+    if basis is HistoryBasis.SPREAD:
         return _judge_by_spread(logs, rate)
     runs = len(next(iter(logs.values()), [0.0])) - 1
     if not runs:
@@ -231,11 +231,11 @@ def _series(key: CellKey) -> CellKey:
     return msgspec.structs.replace(key, size_bytes=0)
 
 
-def _standing(basis: Basis, checked: Sequence[CheckedCell], tolerance: float) -> Standing:
-    if basis is not Basis.NONE and any(cell.slower for cell in checked):
+def _standing(basis: HistoryBasis, checked: Sequence[CheckedCell], tolerance: float) -> Standing:
+    if basis is not HistoryBasis.NONE and any(cell.slower for cell in checked):
         return Standing.SLOWER
-    if basis is Basis.NONE or any(cell.far for cell in checked):
+    if basis is HistoryBasis.NONE or any(cell.far for cell in checked):
         return Standing.UNKNOWN
-    if basis is Basis.SPREAD and not all(cell.within(tolerance) for cell in checked):
+    if basis is HistoryBasis.SPREAD and not all(cell.within(tolerance) for cell in checked):
         return Standing.UNKNOWN
     return Standing.FINE

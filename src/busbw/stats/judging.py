@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.cells import PLACEMENTS, CellKey, Figure, usable
-from busbw.core.comparison import ComparedCell, Verdict
+from busbw.core.comparison import ComparedCell, ComparisonVerdict
 from busbw.core.result import Cell, Result
 from busbw.stats.intervals import MIN_CORRELATION, correlation
 from busbw.stats.rank_tests import Shift, fewest_chance, holm, level, shift, spread_test, sweep_test
@@ -56,21 +56,21 @@ class Limits(msgspec.Struct, frozen=True):
         return level(self.confidence)
 
 
-def verdict(shift: Shift, limits: Limits) -> Verdict:
+def verdict(shift: Shift, limits: Limits) -> ComparisonVerdict:
     """Slower or faster: significant over all cells, and large enough to matter.
 
     Same: the whole interval lies within the tolerance.
     """
     relevant, tolerated = 1 + min(RELEVANT_DIFFERENCE, limits.tolerance), 1 + limits.tolerance
     if shift.p <= limits.level and shift.ratio >= relevant:
-        return Verdict.SLOWER
+        return ComparisonVerdict.SLOWER
     if shift.p <= limits.level and shift.ratio <= 1 / relevant:
-        return Verdict.FASTER
+        return ComparisonVerdict.FASTER
     if shift.low is None or shift.high is None:
-        return Verdict.AMBIGUOUS
+        return ComparisonVerdict.AMBIGUOUS
     if 1 / tolerated <= shift.low and shift.high <= tolerated:
-        return Verdict.SAME
-    return Verdict.AMBIGUOUS
+        return ComparisonVerdict.SAME
+    return ComparisonVerdict.AMBIGUOUS
 
 
 def spread_between_runs(result: Result) -> float:
@@ -107,8 +107,8 @@ def undecided(compared: ComparedCell) -> ComparedCell:
 
     This is for machines where one run a side says too little.
     """
-    if compared.verdict in (Verdict.SLOWER, Verdict.FASTER):
-        return msgspec.structs.replace(compared, verdict=Verdict.AMBIGUOUS)
+    if compared.verdict in (ComparisonVerdict.SLOWER, ComparisonVerdict.FASTER):
+        return msgspec.structs.replace(compared, verdict=ComparisonVerdict.AMBIGUOUS)
     return compared
 
 
@@ -284,11 +284,11 @@ def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCe
     """Compare single means, which no test can: they must differ by more than such means do."""
     ratio = b_s / a_s
     if max(ratio, 1 / ratio) <= 1 + limits.tolerance:
-        verdict = Verdict.SAME
+        verdict = ComparisonVerdict.SAME
     elif abs(b_s - a_s) > MEANS_S + MEANS_SHARE * min(a_s, b_s):
-        verdict = Verdict.SLOWER if ratio > 1 else Verdict.FASTER
+        verdict = ComparisonVerdict.SLOWER if ratio > 1 else ComparisonVerdict.FASTER
     else:
-        verdict = Verdict.AMBIGUOUS
+        verdict = ComparisonVerdict.AMBIGUOUS
     return ComparedCell(
         key=key, verdict=verdict, a_s=a_s, b_s=b_s, ratio=ratio, by="means", a_count=1, b_count=1
     )

@@ -91,7 +91,7 @@ def is_too_wide(ratio: Interval | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RoundValues:
     """A figure with one value per round: seconds, or a `share` of a step alone.
 
     `name` is its name in sentences.
@@ -120,8 +120,8 @@ class Bound:
     `step_s` are the seconds of the steps. `name` is the method.
     """
 
-    figure: Figure
-    limit: Figure
+    figure: RoundValues
+    limit: RoundValues
     step_s: Sequence[float] = ()
     name: str = ""
 

@@ -8,15 +8,15 @@ from statistics import median
 
 from busbw.core.cells import CellKey, cells, usable
 from busbw.core.collectives import BY_NAME
-from busbw.core.comparison import Verdict
+from busbw.core.comparison import ComparisonVerdict
 from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.tune.job import NO_ALGORITHMS
-from busbw.tune.jobs import Checked, Jobs, by_size, run_in_turn
+from busbw.tune.jobs import CheckedSize, Jobs, by_size, run_in_turn
 from busbw.tune.tuning import WRONG_DATA_REASON
-from busbw.tune.types import Tuned, Tuning, geometric_mean, pairs, variables_text
+from busbw.tune.types import TunedSize, Tuning, geometric_mean, pairs, variables_text
 
 MIN_CHANNELS, MAX_CHANNELS, *_ = CHANNEL_VARIABLES
 CHANNELS = ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {MAX_CHANNELS: "2"}, {MAX_CHANNELS: "4"})
@@ -91,21 +91,21 @@ class VariablesTuner:
             return None
         return result
 
-    def _check(self, variables: dict[str, str]) -> dict[int, Checked] | None:
+    def _check(self, variables: dict[str, str]) -> dict[int, CheckedSize] | None:
         """Each size of the check; None if one is slower or has wrong data, or none is faster."""
         self.say(f"checking {variables_text(variables)} with new ranks: {2 * self.rounds} runs")
         check = run_in_turn(self.jobs, lambda: self.jobs.sweep(variables), self.rounds)
         sizes = by_size(check)
         bad = any(size.slower or size.wrong for size in sizes.values())
-        return None if bad or not check.comparison.of(Verdict.FASTER) else sizes
+        return None if bad or not check.comparison.of(ComparisonVerdict.FASTER) else sizes
 
     def _outcome(
-        self, default: Result, variables: dict[str, str], checked_sizes: dict[int, Checked]
+        self, default: Result, variables: dict[str, str], checked_sizes: dict[int, CheckedSize]
     ) -> Tuning:
         assert self.jobs.system is not None
         sizes = []
         for row in default.rows:
-            size = Tuned(size_bytes=row.size_bytes, own=None, own_s=0.0, candidates=0)
+            size = TunedSize(size_bytes=row.size_bytes, own=None, own_s=0.0, candidates=0)
             cell = row.out_of_place or row.in_place
             if row.size_bytes in checked_sizes:
                 size.gain = size.check = checked_sizes[row.size_bytes].gain

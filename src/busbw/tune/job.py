@@ -13,9 +13,9 @@ from statistics import median
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
-from busbw.core.tuning import Choice
+from busbw.core.tuning import TuningChoice
 from busbw.engines.base import Engine, Tuner
-from busbw.engines.registry import Opening, engine
+from busbw.engines.registry import EngineArguments, engine
 from busbw.launch.control import Control
 from busbw.measure import network, tuner_table
 from busbw.measure.batches import Batches, HeldBatches
@@ -37,7 +37,9 @@ ROUNDS = (0.3, 0.3, 0.4)  # shares of the time: pairs, channels, and the measure
 SEARCHED_PAIRS = 2  # of algorithm and protocol, whose numbers of channels are searched
 NO_ALGORITHMS = "use --engine nccl, torch on GPUs, or sim"
 
-Turn = tuple[Choice | None, list[list[float]]]  # what ran, and seconds by local rank and operation
+Turn = tuple[
+    TuningChoice | None, list[list[float]]
+]  # what ran, and seconds by local rank and operation
 
 
 def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
@@ -49,7 +51,7 @@ def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) ->
     if party.groups > 1:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a tuning uses all ranks", "unset it")
     row = engine(job.engine)
-    opening = Opening(
+    opening = EngineArguments(
         control=control,
         spec=job.sweep,
         process=control.process,
@@ -67,7 +69,7 @@ def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) ->
         result.library.network = network.agreed(job, control, result.library, log.networks)
         if control.process == 0:
             emit(Started(result))
-        search = Search(job, opened, _tuner(opened), control, emit, enter_phase)
+        search = TuningSearch(job, opened, _tuner(opened), control, emit, enter_phase)
         for size in sizes(job.sweep, max_bytes):
             search.size(size)
         enter_phase("teardown", "")
@@ -90,7 +92,7 @@ def _tuner(opened: Engine) -> Tuner:
 
 
 @dataclass
-class Search:
+class TuningSearch:
     """Searches size by size. Process 0 decides which candidates stay."""
 
     job: TuneJob
@@ -130,13 +132,13 @@ class Search:
             )
         self._search(costs, nodes)
 
-    def _common_costs(self) -> dict[Choice, float]:
+    def _common_costs(self) -> dict[TuningChoice, float]:
         """NCCL's costs of what all ranks can run: else ranks would choose differently."""
         mine, *others = self.control.allgather(self.tuner.costs())
         common = set(mine).intersection(*others)
         return {choice: cost for choice, cost in mine.items() if choice in common}
 
-    def _search(self, costs: dict[Choice, float], nodes: int) -> None:
+    def _search(self, costs: dict[TuningChoice, float], nodes: int) -> None:
         """Search and measure the gain.
 
         NCCL's choice is also a candidate by name: busbw's network has a tuner that changes it.
@@ -155,7 +157,7 @@ class Search:
         ]
         best = self.control.bcast(list(dict.fromkeys(order))[:SEARCHED_PAIRS])
         with_channels = [
-            Choice(pair.algorithm, pair.protocol, channels)
+            TuningChoice(pair.algorithm, pair.protocol, channels)
             for pair in best
             for channels in CHANNELS
         ]
@@ -184,10 +186,10 @@ class Search:
 
     def _round(
         self,
-        choices: Sequence[Choice | None],
+        choices: Sequence[TuningChoice | None],
         seconds: float,
         turns: tuple[int, int] = (MIN_TURNS, MAX_TURNS),
-    ) -> dict[Choice | None, list[float]]:
+    ) -> dict[TuningChoice | None, list[float]]:
         """The samples of each choice on process 0, {} on others.
 
         All take turns; the order is reversed in every second turn.
@@ -209,7 +211,7 @@ class Search:
                 record.append((choice, batch.durations_s))
         return _longest(self.control.gather(record))
 
-    def _time_once(self, choice: Choice | None) -> float:
+    def _time_once(self, choice: TuningChoice | None) -> float:
         """Seconds of one operation, the same on all ranks.
 
         Another goes before it: the first of a choice may create connections.
@@ -223,20 +225,22 @@ class Search:
             self._progress.done += 1
         return self.control.reduce_all([time_s], "max")[0]
 
-    def _steer(self, choice: Choice | None) -> None:
+    def _steer(self, choice: TuningChoice | None) -> None:
         if self.control.process == 0:
             self.emit(Trying(self._bytes, choice))
         self.tuner.steer(self._name, self._bytes, choice)
 
 
-def _longest(turns_by_process: Sequence[Sequence[Turn]] | None) -> dict[Choice | None, list[float]]:
+def _longest(
+    turns_by_process: Sequence[Sequence[Turn]] | None,
+) -> dict[TuningChoice | None, list[float]]:
     """For each choice a duration of every turn, from the turns of all processes: the median over
     operations of the longest over ranks.
 
     Operations of one turn are more alike than those of different turns. Counted singly, they would
     make equal choices look different.
     """
-    samples: dict[Choice | None, list[float]] = {}
+    samples: dict[TuningChoice | None, list[float]] = {}
     for turns in zip(*(turns_by_process or []), strict=True):
         choice = turns[0][0]
         ranks = [durations for _, local in turns for durations in local]

@@ -13,18 +13,18 @@ import msgspec
 from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.env import temporarily
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.core.sizes import short_size
-from busbw.core.tuning import Choice
+from busbw.core.tuning import TuningChoice
 from busbw.launch import environment
 from busbw.measure.events import Event, Started
 from busbw.measure.job import SweepJob
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.stats.compare import compare
 from busbw.stats.judging import RELEVANT_DIFFERENCE, Limits
 from busbw.tune.types import (
@@ -44,7 +44,7 @@ NCCL_SIDE, TUNED_SIDE = "NCCL's choice", "tuned"
 CONDITIONS = ("tcp_congestion", "machine_xid", "machine_fault", "machine", "crowded")
 
 
-class Listener(Sink):
+class SearchSink(Sink):
     """Passes messages on, and knows what a search is trying.
 
     `started` and `tried` are called after these events.
@@ -53,7 +53,7 @@ class Listener(Sink):
     def __init__(
         self, shown: Sink, started: Callable[[Result], None], tried: Callable[[Trial], None]
     ) -> None:
-        super().__init__(Record())
+        super().__init__(RunRecord())
         self.trying: Trying | None = None
         self._shown, self._started, self._tried = shown, started, tried
 
@@ -87,14 +87,16 @@ class Jobs:
     """Starts jobs like `job`, and reports what happens to `sink`."""
 
     job: TuneJob
-    where: Placement
+    where: LaunchTarget
     sink: Sink
     judge: Callable[[TunedSystem], None] = lambda _: None  # raises if it is the wrong system
     system: TunedSystem | None = None  # what jobs run on; known when the first one has started
     # variables of the ranks; known when the first job has started
     environment: dict[str, str] = field(default_factory=dict)
-    dropped: dict[Choice, str] = field(default_factory=dict)
-    findings: dict[str, Finding] = field(default_factory=dict)  # of the check with new ranks, by id
+    dropped: dict[TuningChoice, str] = field(default_factory=dict)
+    findings: dict[str, RunFinding] = field(
+        default_factory=dict
+    )  # of the check with new ranks, by id
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
         """Search at all sizes.
@@ -110,7 +112,7 @@ class Jobs:
             tried(trial)
 
         while True:
-            listener = Listener(self.sink, self._started, record)
+            listener = SearchSink(self.sink, self._started, record)
             job = msgspec.structs.replace(self.job, done=list(done), dropped=list(self.dropped))
             try:
                 self._run(job, variables, listener)
@@ -133,7 +135,7 @@ class Jobs:
         """One sweep as `busbw run` makes it."""
         fields = {name: getattr(self.job, name) for name in SweepJob.__struct_fields__}
         job = SweepJob(**{**fields, "table": table})
-        listener = Listener(self.sink, self._started, lambda _: None)
+        listener = SearchSink(self.sink, self._started, lambda _: None)
         result = self._run(job, variables, listener)
         if not isinstance(result, Result):
             raise NoMeasurement("the sweep ended without a result", "run it alone: busbw run")
@@ -159,7 +161,7 @@ class Jobs:
             self.system, self.environment = system, result.environment
 
     def _run(
-        self, job: SweepJob, variables: Mapping[str, str], listener: Listener
+        self, job: SweepJob, variables: Mapping[str, str], listener: SearchSink
     ) -> Outcome | None:
         if environment.detect(os.environ) is not None:
             raise UsageError(
@@ -189,7 +191,7 @@ Side = Callable[[], Result]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedSize:
     """One size in the check: the gain out of place, whether any placement is slower by over 2 %,
     whether both together take less time, and whether ranks received wrong data when tuned.
     """
@@ -201,14 +203,14 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TuningCheck:
     """All runs compared, and the sizes at which ranks received wrong data when tuned."""
 
     comparison: Comparison
     wrong: frozenset[int]
 
 
-def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
+def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> TuningCheck:
     """NCCL's choice and `tuned`, each `rounds` times, in the order A B B A A B.
 
     `jobs.findings` gets what is unusual about the machines.
@@ -224,13 +226,13 @@ def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
             if finding.id in CONDITIONS and finding.verdict in (Verdict.WARN, Verdict.FAIL):
                 jobs.findings[finding.id] = finding
     wrong = frozenset(size for _, result in results[TUNED_SIDE] for size in result.wrong_sizes())
-    return Check(
+    return TuningCheck(
         compare(results[NCCL_SIDE], results[TUNED_SIDE], Limits(tolerance=RELEVANT_DIFFERENCE)),
         wrong,
     )
 
 
-def by_size(check: Check) -> dict[int, Checked]:
+def by_size(check: TuningCheck) -> dict[int, CheckedSize]:
     """Each size that both sides have."""
     cells_of: dict[int, list[ComparedCell]] = {}
     for cell in check.comparison.cells:
@@ -239,7 +241,7 @@ def by_size(check: Check) -> dict[int, Checked]:
     return {size: _summarize(cells, wrong=size in check.wrong) for size, cells in cells_of.items()}
 
 
-def _summarize(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
+def _summarize(cells: Sequence[ComparedCell], *, wrong: bool) -> CheckedSize:
     ratios = [cell.ratio or 1.0 for cell in cells]
     first = cells[0]  # out of place
     gain = Gain(
@@ -250,9 +252,9 @@ def _summarize(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
         high=first.high,
         p=first.p or 1.0,
     )
-    return Checked(gain, slower_than_allowed(ratios), geometric_mean(ratios) < 1, wrong)
+    return CheckedSize(gain, slower_than_allowed(ratios), geometric_mean(ratios) < 1, wrong)
 
 
-def check(jobs: Jobs, table: str, variables: Mapping[str, str], rounds: int) -> Check:
+def check(jobs: Jobs, table: str, variables: Mapping[str, str], rounds: int) -> TuningCheck:
     """NCCL's choice against the table and the variables."""
     return run_in_turn(jobs, lambda: jobs.sweep(variables, table), rounds)

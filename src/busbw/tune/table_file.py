@@ -12,19 +12,19 @@ import msgspec
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
 from busbw.core.sweep import SweepSpec
-from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
+from busbw.core.tuner_table import TunerRule, TunerTable, parse, ranges, whole
 from busbw.core.version import __version__
 from busbw.measure.events import now
 from busbw.measure.record import save
-from busbw.tune.jobs import Check, Jobs, check
-from busbw.tune.types import Tuned, TunedSystem
+from busbw.tune.jobs import Jobs, TuningCheck, check
+from busbw.tune.types import TunedSize, TunedSystem
 from busbw.tune.validate import NAMES, count_sizes
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> TunerTable:
     """The table in a file; UsageError if it cannot be read."""
     try:
         return parse(read_text(file), str(file))
@@ -33,7 +33,7 @@ def read(file: Path) -> Table:
         raise UsageError(f"{file}: {why}", "name a file that busbw tune has written") from error
 
 
-def system_of_table(table: Table, name: str) -> TunedSystem:
+def system_of_table(table: TunerTable, name: str) -> TunedSystem:
     """The system that a table is for; UsageError if it does not say."""
     texts = {key: next(iter(table.texts_of(key)), "") for key in SYSTEM}
     numbers = {key: whole(texts[key]) for key in ("ranks", "hosts", "nccl")}
@@ -46,7 +46,7 @@ def system_of_table(table: Table, name: str) -> TunedSystem:
     return TunedSystem(device=texts["device"], network=network, **numbers)
 
 
-def fixed_variables(table: Table, name: str) -> dict[str, str]:
+def fixed_variables(table: TunerTable, name: str) -> dict[str, str]:
     """The variables that belong to the rules."""
     pairs = [text.partition("=") for text in table.texts_of("variable")]
     wrong = [key for key, _, value in pairs if key not in NAMES or whole(value) < 1]
@@ -58,7 +58,7 @@ def fixed_variables(table: Table, name: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def is_checked(table: Table, collective: str) -> bool:
+def is_checked(table: TunerTable, collective: str) -> bool:
     """Whether the rules of a collective were checked with new ranks."""
     return f"{collective} {CHECKED}" in table.texts_of("state")
 
@@ -94,7 +94,7 @@ def sweep_text(spec: SweepSpec) -> str:
     return f"{spec.collective} {spec.datatype} {spec.op} {spec.min_bytes} {spec.max_bytes} {step}"
 
 
-def recorded_sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
+def recorded_sweeps(table: TunerTable, name: str, like: SweepSpec) -> list[SweepSpec]:
     """The sweeps that a table records; everything else is as in `like`."""
     specs = [_sweep(text, name, like) for text in table.texts_of("measured")]
     if not specs:
@@ -134,14 +134,14 @@ def _sweep(text: str, name: str, like: SweepSpec) -> SweepSpec:
 def build(
     system: TunedSystem,
     spec: SweepSpec,
-    sizes: Sequence[Tuned],
+    sizes: Sequence[TunedSize],
     settings: Mapping[str, str],
-    before: Table | None,
+    before: TunerTable | None,
     *,
     checked: bool,
-) -> Table:
+) -> TunerTable:
     """The table of these sizes, and of the other collectives `before`."""
-    before = before or Table()
+    before = before or TunerTable()
     others = [rule for rule in before.rules if rule.collective != spec.collective]
     swept = _of_others(before, "measured", spec.collective)
     states = _of_others(before, "state", spec.collective)
@@ -157,15 +157,15 @@ def build(
         *(("measured", text) for text in (*swept, sweep_text(spec))),
         *(("state", text) for text in states),
     ]
-    return Table(rules=[*others, *_rules(system, spec.collective, sizes)], about=about)
+    return TunerTable(rules=[*others, *_rules(system, spec.collective, sizes)], about=about)
 
 
-def _of_others(table: Table, key: str, collective: str) -> list[str]:
+def _of_others(table: TunerTable, key: str, collective: str) -> list[str]:
     """The texts under this key that are about other collectives."""
     return [text for text in table.texts_of(key) if text.split()[0] != collective]
 
 
-def _rules(system: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list[Rule]:
+def _rules(system: TunedSystem, collective: str, sizes: Sequence[TunedSize]) -> list[TunerRule]:
     notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
     nodes = next((size.nodes for size in sizes if size.nodes), system.hosts)
     choices = [(size.size_bytes, size.choice if size.kept else None) for size in sizes]
@@ -173,7 +173,7 @@ def _rules(system: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list
     for first, last, choice in ranges(choices):
         notes_of_range = [note for size, note in notes.items() if first <= size <= last]
         rules.append(
-            Rule(
+            TunerRule(
                 ranks=system.ranks,
                 hosts=nodes,
                 collective=collective,
@@ -186,7 +186,7 @@ def _rules(system: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list
     return rules
 
 
-def _note(size: Tuned) -> str:
+def _note(size: TunedSize) -> str:
     """`1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)`."""
     assert size.gain is not None
     gain, interval = size.gain, ""
@@ -198,7 +198,7 @@ def _note(size: Tuned) -> str:
     )
 
 
-def write(table: Table, file: Path) -> None:
+def write(table: TunerTable, file: Path) -> None:
     """Replace the file atomically; NoMeasurement if it cannot be written."""
     # NCCL of other users reads it too
     save(table.text().encode(), file, "give --output a path with room", shared=True)
@@ -220,7 +220,9 @@ def refuse_other(
         say(f"note: {text}")
 
 
-def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) -> Iterator[Check]:
+def check_file(
+    file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]
+) -> Iterator[TuningCheck]:
     """Each collective of the table, compared with NCCL's choice.
 
     UsageError for a table of another system.

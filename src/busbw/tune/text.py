@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
-from busbw.core.tuner_table import Rule, Table
+from busbw.core.tuner_table import TunerRule, TunerTable
 from busbw.stats.judging import RELEVANT_DIFFERENCE
-from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, variables_text
+from busbw.tune.types import Gain, TunedSize, TunedSystem, Tuning, variables_text
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import finding_text, nccl_version_text, time_text
 
@@ -29,7 +29,7 @@ def _percent(ratio: float) -> str:
     return f"{100 * (1 - ratio):.1f}".replace("-0.0", "0.0")
 
 
-def _choice(size: Tuned) -> str:
+def _choice(size: TunedSize) -> str:
     return str(size.choice) if size.kept and size.choice else "NCCL's choice"
 
 
@@ -49,12 +49,12 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def _choice_text(rule: Rule) -> str:
+def _choice_text(rule: TunerRule) -> str:
     chunk = f", chunks of {format_size(rule.chunk)}" if rule.chunk else ""
     return f"{rule.choice}{chunk}"
 
 
-RULES: tuple[Column, ...] = (  # of a table; `value` takes a Rule
+RULES: tuple[Column, ...] = (  # of a table; `value` takes a TunerRule
     Column(title="ranks", value=lambda rule: rule.ranks),
     Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),
     Column(title="collective", value=lambda rule: rule.collective, left=True),
@@ -73,7 +73,7 @@ def title(collective: str, system: TunedSystem) -> str:
     return ", ".join(filter(None, parts))
 
 
-def size_line(size: Tuned) -> str:
+def size_line(size: TunedSize) -> str:
     """`64 KiB: Tree LL128, 8 channels is best of 18, 2.4 % (2.3 to 2.6) less time than ...`."""
     own = f"NCCL's {size.own}" if size.own else "NCCL's choice"
     if size.choice is None or size.gain is None:
@@ -138,7 +138,7 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
     return "".join(parts)
 
 
-def table_text(table: Table, width: int | None = None) -> str:
+def table_text(table: TunerTable, width: int | None = None) -> str:
     """A table for NCCL's tuner interface: what it says of itself, and its rules."""
     about = "".join(f"{key:<9} {text}\n" for key, text in table.about)
     rules = "no rule: NCCL's choice is best\n"
@@ -161,7 +161,7 @@ def columns(tuning: Tuning) -> list[Column]:
     ]
 
 
-def _has_value(column: Column, sizes: Sequence[Tuned]) -> bool:
+def _has_value(column: Column, sizes: Sequence[TunedSize]) -> bool:
     return any(column.text(size) not in ("", "-") for size in sizes)
 
 

@@ -10,17 +10,17 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.core.comparison import Verdict
+from busbw.core.comparison import ComparisonVerdict
 from busbw.core.errors import BusbwError, Exit
 from busbw.core.sizes import counted
-from busbw.core.tuner_table import Table
+from busbw.core.tuner_table import TunerTable
 from busbw.stats.judging import Limits
 from busbw.tune import table_file, validate
-from busbw.tune.jobs import Check, Checked, Jobs, by_size, check
+from busbw.tune.jobs import CheckedSize, Jobs, TuningCheck, by_size, check
 from busbw.tune.types import (
     Gain,
     Trial,
-    Tuned,
+    TunedSize,
     TunedSystem,
     Tuning,
     adjust_p_values,
@@ -49,13 +49,13 @@ class TableTuner:
     file: Path
     # the table in the file: its rules for other collectives stay, and if it has variables, the
     # search uses these and no others
-    before: Table | None
+    before: TunerTable | None
     planned: int  # number of sizes
     rounds: int
     limits: Limits
     try_settings: bool
     say: Callable[[str], None]  # gets messages
-    trial: Callable[[Tuned], None]  # called after each size
+    trial: Callable[[TunedSize], None]  # called after each size
     written: bool = field(default=False, init=False)  # whether the file has anything of this tuning
     _failed: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -92,7 +92,7 @@ class TableTuner:
             self.say(f"{variables_text(setting)} failed and is not used: {error.message}")
             return None
 
-    def _search(self, variables: Mapping[str, str], *, first: bool) -> list[Tuned]:
+    def _search(self, variables: Mapping[str, str], *, first: bool) -> list[TunedSize]:
         """Search at all sizes. In the `first` search the table is written after each."""
         trials: list[Trial] = []
 
@@ -106,7 +106,7 @@ class TableTuner:
         self.jobs.search(variables, record)
         return self._judge(trials)
 
-    def _judge(self, trials: list[Trial]) -> list[Tuned]:
+    def _judge(self, trials: list[Trial]) -> list[TunedSize]:
         """The sizes searched so far; the p-values are adjusted for all that are planned."""
         gains = {
             trial.size_bytes: compute_gain(trial.default_s, trial.choice_s, self.limits.confidence)
@@ -119,9 +119,9 @@ class TableTuner:
             gains[size_bytes] = msgspec.structs.replace(gains[size_bytes], p=p)
         return [self._tuned(trial, gains.get(trial.size_bytes)) for trial in trials]
 
-    def _tuned(self, trial: Trial, gain: Gain | None) -> Tuned:
+    def _tuned(self, trial: Trial, gain: Gain | None) -> TunedSize:
         kept = gain is not None and is_faster(gain, self.limits)
-        return Tuned(
+        return TunedSize(
             size_bytes=trial.size_bytes,
             own=trial.own,
             own_s=trial.own_s,
@@ -133,7 +133,7 @@ class TableTuner:
             reason="" if kept else AS_FAST,
         )
 
-    def _check(self, sizes: list[Tuned], variables: Mapping[str, str]) -> Check:
+    def _check(self, sizes: list[TunedSize], variables: Mapping[str, str]) -> TuningCheck:
         """Check with new ranks, and drop the choices that fail."""
         kept = counted(sum(size.kept for size in sizes), "size")
         self.say(f"checking {kept} with new ranks: {2 * self.rounds} runs")
@@ -148,19 +148,19 @@ class TableTuner:
                 size.kept, size.reason = False, reason
         return outcome
 
-    def _without(self, sizes: list[Tuned], fixed: dict[str, str]) -> Tuning:
+    def _without(self, sizes: list[TunedSize], fixed: dict[str, str]) -> Tuning:
         """The outcome without new variables."""
         if fixed or any(size.kept for size in sizes):
             self._check(sizes, fixed)
         return self._outcome(sizes, fixed)
 
-    def _with_variables(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning | None:
+    def _with_variables(self, sizes: list[TunedSize], variables: dict[str, str]) -> Tuning | None:
         """The outcome with variables; None if a size loses over 2 % or is wrong, or none wins."""
         outcome = self._unless_failed(variables, partial(self._check, sizes, variables))
         if outcome is None:
             return None
         bad = any(checked.slower or checked.wrong for checked in by_size(outcome).values())
-        if bad or not outcome.comparison.of(Verdict.FASTER):
+        if bad or not outcome.comparison.of(ComparisonVerdict.FASTER):
             self.say(
                 f"{variables_text(variables)}: not used, as a size is slower by over 2 % or has"
                 " wrong data, or none is faster"
@@ -168,7 +168,7 @@ class TableTuner:
             return None
         return self._outcome(sizes, variables)
 
-    def _outcome(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning:
+    def _outcome(self, sizes: list[TunedSize], variables: dict[str, str]) -> Tuning:
         if variables:  # the search has compared with NCCL's choice under these variables
             for size in sizes:
                 size.gain = size.check
@@ -186,12 +186,16 @@ class TableTuner:
             file=str(self.file),
         )
 
-    def _table(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> Table:
+    def _table(
+        self, sizes: list[TunedSize], variables: Mapping[str, str], *, checked: bool
+    ) -> TunerTable:
         return table_file.build(
             self._system, self.jobs.job.sweep, sizes, variables, self.before, checked=checked
         )
 
-    def _write(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> None:
+    def _write(
+        self, sizes: list[TunedSize], variables: Mapping[str, str], *, checked: bool
+    ) -> None:
         """Write the file; rules that were checked stay until new ones have been checked."""
         collective = self.jobs.job.sweep.collective
         if not checked and self.before and table_file.is_checked(self.before, collective):
@@ -205,7 +209,7 @@ class TableTuner:
         return self.jobs.system
 
 
-def _why_dropped(checked: Checked | None) -> str:
+def _why_dropped(checked: CheckedSize | None) -> str:
     """Why the table has no rule for a size after the check; '' if it keeps its rule."""
     if checked is None:
         return NO_GAIN
@@ -216,7 +220,7 @@ def _why_dropped(checked: Checked | None) -> str:
     return "" if checked.shorter else NO_GAIN
 
 
-def _share(sizes: list[Tuned], plain: list[Tuned]) -> float:
+def _share(sizes: list[TunedSize], plain: list[TunedSize]) -> float:
     """The times after a search as a share of those of NCCL's choice without variables: the
     geometric mean over sizes.
     """

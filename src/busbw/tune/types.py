@@ -14,11 +14,11 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from busbw.core.comparison import Verdict
-from busbw.core.finding import Finding
+from busbw.core.comparison import ComparisonVerdict
+from busbw.core.finding import RunFinding
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
-from busbw.core.tuning import Choice
+from busbw.core.tuning import TuningChoice
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
 from busbw.stats.judging import RELEVANT_DIFFERENCE, Limits, independent, verdict
@@ -34,14 +34,14 @@ ALGORITHMS_OF = {
 EQUAL_TIME_RATIO = 1.01  # candidates whose times differ by less are taken for equally fast
 
 
-def pairs(collective: str) -> list[Choice]:
+def pairs(collective: str) -> list[TuningChoice]:
     """What NCCL may run a collective with, before it looks at the hardware: all but CollNet,
     which needs switches that reduce.
     """
     choices = []
     for algorithm in ALGORITHMS_OF.get(collective, ("Ring",)):
         protocols = PROTOCOLS if algorithm in EVERY_PROTOCOL else PROTOCOLS[-1:]
-        choices += [Choice(algorithm, protocol) for protocol in protocols]
+        choices += [TuningChoice(algorithm, protocol) for protocol in protocols]
     return choices
 
 
@@ -58,12 +58,12 @@ class Trial(msgspec.Struct, kw_only=True):
     """
 
     size_bytes: int
-    own: Choice  # NCCL's choice by its model, with its number of channels
+    own: TuningChoice  # NCCL's choice by its model, with its number of channels
     own_s: float  # its median time in the last round of the search
     candidates: int
     nodes: int  # hosts of the communicator as NCCL counts them: those that NVLink joins may be one
     # had the shortest time of `candidates`; None if that was NCCL's own choice
-    choice: Choice | None = None
+    choice: TuningChoice | None = None
     default_s: list[float] = []
     choice_s: list[float] = []
 
@@ -83,12 +83,12 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     p: float = 1.0
 
 
-class Tuned(msgspec.Struct, kw_only=True):
+class TunedSize(msgspec.Struct, kw_only=True):
     """One size: NCCL's choice and its time, the best candidate, and what it gains."""
 
     size_bytes: int
     own: Annotated[
-        Choice | None,
+        TuningChoice | None,
         Meta(description="null with variables but without a table: it is not known then"),
     ]
     own_s: float
@@ -100,7 +100,7 @@ class Tuned(msgspec.Struct, kw_only=True):
             " may be one"
         ),
     ] = 0
-    choice: Choice | None = None
+    choice: TuningChoice | None = None
     gain: Annotated[Gain | None, Meta(description="with variables, that of the check")] = None
     check: Annotated[Gain | None, Meta(description="gain in the check with new ranks")] = None
     kept: Annotated[bool, Meta(description="whether the table has the choice")] = False
@@ -127,15 +127,17 @@ class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
 
     collective: str
     system: TunedSystem
-    sizes: list[Tuned] = []
+    sizes: list[TunedSize] = []
     variables: dict[str, str] = {}
     dropped: Annotated[
         dict[str, str], Meta(description="candidates that failed, with the reason")
     ] = {}
-    findings: Annotated[list[Finding], Meta(description="about the machines during the check")] = []
+    findings: Annotated[
+        list[RunFinding], Meta(description="about the machines during the check")
+    ] = []
     file: str = ""
 
-    def kept(self) -> list[Tuned]:
+    def kept(self) -> list[TunedSize]:
         """The sizes for which the table has a rule."""
         return [size for size in self.sizes if size.kept]
 
@@ -149,7 +151,7 @@ class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune
 
     seconds: float = 6.0
     done: list[int] = msgspec.field(default_factory=list)
-    dropped: list[Choice] = msgspec.field(default_factory=list)
+    dropped: list[TuningChoice] = msgspec.field(default_factory=list)
 
 
 class Trying(Event, tag="trying"):
@@ -158,7 +160,7 @@ class Trying(Event, tag="trying"):
     """
 
     size_bytes: int
-    choice: Choice | None
+    choice: TuningChoice | None
 
 
 class Tried(Event, tag="tried"):
@@ -176,7 +178,7 @@ def fastest(times_s: Mapping[Candidate, Sequence[float]], keep: int) -> list[Can
     return sorted(times_s, key=lambda candidate: median(times_s[candidate]))[:keep]
 
 
-def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
+def plainest(times_s: Mapping[TuningChoice | None, Sequence[float]]) -> TuningChoice | None:
     """Of the fastest candidates, NCCL's own choice (None), else NCCL's number of channels, else
     the fewest: they leave room for others.
     """
@@ -206,7 +208,9 @@ def adjust_p_values(ps: Sequence[float], sizes: int) -> list[float]:
 
 def is_faster(gain: Gain, limits: Limits) -> bool:
     """Whether the choice is faster: significant over all sizes, and by enough to matter (2 %)."""
-    return verdict(Shift(gain.p, gain.ratio, gain.low, gain.high), limits) is Verdict.FASTER
+    return (
+        verdict(Shift(gain.p, gain.ratio, gain.low, gain.high), limits) is ComparisonVerdict.FASTER
+    )
 
 
 def slower_than_allowed(ratios: Sequence[float]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from busbw.core.cells import Figure, all_figures, precise_figures
 from busbw.core.collectives import Collective
-from busbw.core.finding import Finding
+from busbw.core.finding import RunFinding
 from busbw.core.pattern import SEND, PatternRow
 from busbw.core.result import Cell, Outcome, Result, ResultRow
 from busbw.core.sizes import counted, parse_float
@@ -215,7 +215,7 @@ def _bar(value: float, top: float) -> str:
     return BARS[round((len(BARS) - 1) * (value / top))]
 
 
-def finding_text(finding: Finding) -> str:
+def finding_text(finding: RunFinding) -> str:
     """`FAIL    message  [id]`, then the evidence and the fix, if any, each on a line."""
     text = f"{finding.verdict.value.upper():<7} {finding.message}  [{finding.id}]\n"
     if finding.evidence:

@@ -79,7 +79,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
         self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            super().__init__((host, port), _Handler)
+            super().__init__((host, port), _HttpHandler)
         except OSError as error:
             raise UsageError(
                 f"--listen {host}:{port}: {error.strerror or error}",
@@ -176,7 +176,7 @@ def _end(request: socket.socket) -> None:
         request.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _HttpHandler(BaseHTTPRequestHandler):
     server: Exporter
     server_version, sys_version = "busbw", ""
     timeout = REQUEST_S

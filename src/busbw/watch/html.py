@@ -19,7 +19,7 @@ from busbw.core.sizes import counted
 from busbw.ui.columns import Column
 from busbw.ui.html.axes import Scale, time_ticks
 from busbw.ui.html.element import section, tag
-from busbw.ui.html.plot import NARROW, WIDE, Curve, Mark, Plot, Point, draw, swatch
+from busbw.ui.html.plot import NARROW, WIDE, Plot, PlotCurve, PlotMark, Point, draw, swatch
 from busbw.ui.html.table import column_table, text_table
 from busbw.watch.over_time import (
     GIB,
@@ -60,7 +60,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _PlotLine:
     """The values of one link or host, without those that are unknown."""
 
     name: str
@@ -72,11 +72,11 @@ class _Line:
         """The largest value, -1 if none is known."""
         return max((value for run in self.runs for _, value in run), default=-1.0)
 
-    def curves(self) -> Iterator[Curve]:
+    def curves(self) -> Iterator[PlotCurve]:
         """A curve for each run; a dot for a single value."""
         for run in self.runs:
             points = [Point(at_s, value, "") for at_s, value in run]
-            yield Curve(self.color, "time" if len(run) > 1 else "out", points)
+            yield PlotCurve(self.color, "time" if len(run) > 1 else "out", points)
 
 
 def parts(intervals: Sequence[WatchInterval], prefix: str) -> list[Element]:
@@ -186,7 +186,8 @@ def _figures(host: HostWatch, prefix: str) -> Iterator[Element]:
         marked = events(host, links)
         for at, quantity in enumerate(QUANTITIES):
             lines = [
-                _Line(link, color, host.runs(link, quantity)) for color, link in enumerate(links)
+                _PlotLine(link, color, host.runs(link, quantity))
+                for color, link in enumerate(links)
             ]
             shown = [line for line in lines if line.most > 0 or (quantity.traffic and line.runs)]
             if shown:
@@ -200,7 +201,7 @@ def _figures(host: HostWatch, prefix: str) -> Iterator[Element]:
         ("cpu", "CPUs busy", "% of their time", busy),
         ("memory", "Free memory", "GiB", free),
     ):
-        line = _Line(host.host, 0, runs)
+        line = _PlotLine(host.host, 0, runs)
         if line.most > 0:
             yield _figure(host, f"{prefix}-{name}", (title, unit), [line], [])
 
@@ -231,7 +232,7 @@ def _figure(
     host: HostWatch,
     name: str,
     titles: tuple[str, str],
-    lines: Sequence[_Line],
+    lines: Sequence[_PlotLine],
     marked: Sequence[Event],
 ) -> Element:
     """A plot with its legend; `titles` are its title and its unit."""
@@ -266,7 +267,7 @@ def _tick(value: float) -> str:
     return f"{value:.5f}".rstrip("0").rstrip(".")
 
 
-def _marks(marked: Sequence[Event]) -> list[Mark]:
+def _marks(marked: Sequence[Event]) -> list[PlotMark]:
     """The events, those at about the same time as one mark."""
     if not marked:
         return []
@@ -275,7 +276,7 @@ def _marks(marked: Sequence[Event]) -> list[Mark]:
     buckets: dict[int, list[Event]] = {}
     for at_s, text in marked:
         buckets.setdefault(int((at_s - first_s) / width_s), []).append((at_s, text))
-    return [Mark(bucket[0][0], _note(bucket)) for bucket in buckets.values()]
+    return [PlotMark(bucket[0][0], _note(bucket)) for bucket in buckets.values()]
 
 
 def _note(marked: Sequence[Event]) -> str:
@@ -286,7 +287,7 @@ def _note(marked: Sequence[Event]) -> str:
     return "\n".join([f"{at:%H:%M:%S}", *texts])
 
 
-def _description(lines: Sequence[_Line], unit: str, marks: Sequence[Mark]) -> str:
+def _description(lines: Sequence[_PlotLine], unit: str, marks: Sequence[PlotMark]) -> str:
     most = [f"{line.name} at most {line.most:.4g}" for line in lines]
     text = f"{unit} over time: {', '.join(most)}."
     return f"{text} {counted(len(marks), 'mark')} of errors or findings." if marks else text

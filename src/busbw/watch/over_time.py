@@ -7,7 +7,7 @@ from functools import cached_property
 
 from busbw.core.counters import Counter, CounterKind
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import Flow, LinkFinding, WatchInterval, per_second
+from busbw.core.link_samples import LinkFinding, LinkFlow, WatchInterval, per_second
 from busbw.core.watch_counters import watched_by_name
 
 GB, GIB, PERCENT = 1e9, 2.0**30, 0.01
@@ -30,7 +30,7 @@ class Quantity:
 
     title: str
     unit: str
-    value: Callable[[Flow], float | None]
+    value: Callable[[LinkFlow], float | None]
     scale: float = 1.0
     traffic: bool = False
 
@@ -80,7 +80,7 @@ class HostWatch:
     host: str
     intervals: list[WatchInterval]
     times: list[float]
-    flows: dict[str, list[Flow | None]]
+    flows: dict[str, list[LinkFlow | None]]
 
     def runs(self, link: str, quantity: Quantity) -> list[list[Value]]:
         """The known values of a link over time, at most 2 * MAX_BUCKETS of them."""
@@ -140,7 +140,7 @@ def by_host(intervals: Iterable[WatchInterval]) -> list[HostWatch]:
 
 
 def _host_watch(host: str, intervals: list[WatchInterval]) -> HostWatch:
-    flows: dict[str, list[Flow | None]] = {}
+    flows: dict[str, list[LinkFlow | None]] = {}
     for at, watched in enumerate(intervals):
         for flow in watched.links:
             known = flows.setdefault(flow.name, [None] * len(intervals))
@@ -200,7 +200,7 @@ def events(host: HostWatch, links: Sequence[str]) -> list[Event]:
     return events
 
 
-def _risen(flow: Flow | None) -> Iterator[str]:
+def _risen(flow: LinkFlow | None) -> Iterator[str]:
     for name, per_s in flow.counters.items() if flow else ():
         counter = watched_by_name().get(name)
         if counter is not None and counter.kind in MARKED and 0 < per_s < LARGEST:

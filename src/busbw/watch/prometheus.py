@@ -2,7 +2,7 @@
 
 from busbw.core import telemetry
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import Exposition, Link
+from busbw.core.link_samples import Exposition, HostLink
 from busbw.core.watch_counters import levels, watched_by_name
 from busbw.ui.metric_text import COUNTER, GAUGE, Labels, MetricText
 from busbw.watch.metric_names import (
@@ -88,11 +88,11 @@ def _pattern(link: str, pattern: str, verdict: Verdict) -> Labels:
     return ("link", link), ("pattern", pattern), ("verdict", verdict.value)
 
 
-def _port(link: Link) -> Labels:
+def _port(link: HostLink) -> Labels:
     return ("device", link.device), ("port", link.port)
 
 
-def _metric(subject: str, source: str, counter: str, link: Link | None) -> Metric | None:
+def _metric(subject: str, source: str, counter: str, link: HostLink | None) -> Metric | None:
     """The metric of one value; None for CPU time and memory, which only node_exporter has."""
     if subject == telemetry.TCP:
         return tcp_metric(counter)
@@ -105,7 +105,7 @@ def _metric(subject: str, source: str, counter: str, link: Link | None) -> Metri
     return port_metric(counter) if link.device else gpu_metric(counter)
 
 
-def _link_labels(subject: str, source: str, link: Link | None) -> Labels:
+def _link_labels(subject: str, source: str, link: HostLink | None) -> Labels:
     """The labels of the subject: none for TCP, which is of the whole network namespace."""
     if source in ("dev", "ethtool"):
         return (("device", subject),)

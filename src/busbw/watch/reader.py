@@ -17,7 +17,7 @@ import msgspec
 
 from busbw.core import program
 from busbw.core.errors import TimedOut
-from busbw.core.link_samples import Sample
+from busbw.core.link_samples import HostSample
 from busbw.host.link_counters import HOST_FILES, NVML, LinkCounters
 from busbw.host.process import die_with_parent
 
@@ -36,7 +36,7 @@ class LinkSelection(msgspec.Struct, frozen=True):
     without: tuple[str, ...] = ()
 
 
-class Reader:
+class SampleReader:
     """Samples from a child process, which is replaced by one that reads less if it does not answer.
 
     Raises UsageError and NoMeasurement like LinkCounters, and TimedOut if reading hangs whatever
@@ -51,12 +51,12 @@ class Reader:
         self._tries = 0  # children in a row that gave no sample, although no link was to blame
         self._start()
 
-    def read(self) -> Sample:
+    def read(self) -> HostSample:
         """All counters as they are now, without those that do not answer."""
         while True:
             self._send(True)
             sample = self._answer(self._answer_s)
-            if isinstance(sample, Sample):
+            if isinstance(sample, HostSample):
                 self._tries = 0
                 return msgspec.structs.replace(sample, unread=(*sample.unread, *self._lost))
             self._start()

@@ -12,7 +12,16 @@ from datetime import datetime
 
 import msgspec
 
-from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, WatchInterval, per_second
+from busbw.core.link_samples import (
+    ETHERNET,
+    IB,
+    RDMA,
+    ROCE,
+    LinkFlow,
+    SlaveFlow,
+    WatchInterval,
+    per_second,
+)
 from busbw.core.unseen import escape_invisible
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
@@ -40,7 +49,7 @@ LEVEL = "num_of_qp"
 
 
 def columns() -> list[Column]:
-    """The columns of the table, whose values are functions of a Flow."""
+    """The columns of the table, whose values are functions of a LinkFlow."""
     return [
         Column(title="link", value=lambda flow: flow.name, left=True),
         Column(
@@ -101,7 +110,7 @@ def table(watched: WatchInterval, width: int | None = None) -> str:
     return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(matches, width)}"
 
 
-def is_shown(column: Column, flows: list[Flow]) -> bool:
+def is_shown(column: Column, flows: list[LinkFlow]) -> bool:
     """Whether a column is always shown, or any link has a value in it."""
     if column.title in ALWAYS:
         return True
@@ -129,7 +138,7 @@ def line(watched: WatchInterval) -> bytes:
     return msgspec.json.encode(watched) + b"\n"
 
 
-Part = Flow | Slave
+Part = LinkFlow | SlaveFlow
 
 
 def text(watched: WatchInterval, *, first: bool) -> str:
@@ -139,7 +148,7 @@ def text(watched: WatchInterval, *, first: bool) -> str:
     return (LINE if first else "") + "".join(f"{block}{LINE}" for block in blocks)
 
 
-def _block(watched: WatchInterval, flow: Flow, *, named: bool) -> str:
+def _block(watched: WatchInterval, flow: LinkFlow, *, named: bool) -> str:
     seconds = watched.seconds
     parts: tuple[Part, ...] = (flow, *flow.slaves)
     slaves = f" ({'/'.join(slave.name for slave in flow.slaves)})" if flow.slaves else ""

@@ -9,7 +9,7 @@ driver reloads.
 import time
 
 from busbw.core.counters import Counter
-from busbw.core.link_samples import Exposition, Group, Sample, SeenPattern, WatchInterval
+from busbw.core.link_samples import CounterGroup, Exposition, HostSample, SeenPattern, WatchInterval
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import levels, watched_by_name
 
@@ -24,10 +24,10 @@ class Totals:
     """
 
     def __init__(self) -> None:
-        self._last: dict[Key, Group] = {}
+        self._last: dict[Key, CounterGroup] = {}
         self._sums: dict[Key, dict[str, int]] = {}
 
-    def take(self, sample: Sample) -> None:
+    def take(self, sample: HostSample) -> None:
         """Add the increases since the previous sample."""
         for key, group in sample.groups.items():
             last = self._last.get(key)
@@ -41,7 +41,7 @@ class Totals:
                     sums[name] = sums.get(name, 0) + rise
             self._last[key] = group
 
-    def of(self, sample: Sample) -> dict[Key, dict[str, int]]:
+    def of(self, sample: HostSample) -> dict[Key, dict[str, int]]:
         """The sums of the groups in a sample, and the levels of the sample, by group and name."""
         result = {}
         for key, group in sample.groups.items():
@@ -63,15 +63,15 @@ def _increase(row: Counter, before: int, value: int) -> int:
 class Page:
     """The page after each sample: `shown`, which other threads read."""
 
-    def __init__(self, first: Sample) -> None:
+    def __init__(self, first: HostSample) -> None:
         self._totals, self._samples, self._missed = Totals(), 0, 0
         self._seen: dict[SeenPattern, float] = {}
         self.shown = self._expose(first, WatchInterval(host="", at="", seconds=0.0))
 
-    def take(self, sample: Sample, watched: WatchInterval) -> None:
+    def take(self, sample: HostSample, watched: WatchInterval) -> None:
         self.shown = self._expose(sample, watched)
 
-    def _expose(self, sample: Sample, watched: WatchInterval) -> Exposition:
+    def _expose(self, sample: HostSample, watched: WatchInterval) -> Exposition:
         self._totals.take(sample)
         self._samples += 1
         self._missed += watched.missed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from busbw.core.counters import NOTABLE_CREDIT_SHARE, credit_share
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import IB, Flow, LinkFinding, per_second
+from busbw.core.link_samples import IB, LinkFinding, LinkFlow, per_second
 from busbw.core.watch_counters import PRIORITIES
 from busbw.model.rates import DOWN, GONE, PAUSES, total
 
@@ -50,10 +50,10 @@ class Symptom:
     verdict: Verdict
     message: str
     reads: tuple[str, ...]
-    evidence: Callable[[Flow], str]
+    evidence: Callable[[LinkFlow], str]
 
 
-def judge(flows: list[Flow]) -> list[LinkFinding]:
+def judge(flows: list[LinkFlow]) -> list[LinkFinding]:
     """The patterns that match, link by link in the order of PATTERNS.
 
     `flows` cover about one second, like the levels in them.
@@ -71,7 +71,7 @@ def judge(flows: list[Flow]) -> list[LinkFinding]:
     return matches
 
 
-def _show_rising(*names: str) -> Callable[[Flow], str]:
+def _show_rising(*names: str) -> Callable[[LinkFlow], str]:
     """A function that shows which of these counters increase, and their rates."""
     return lambda flow: ", ".join(
         f"{name} {per_second(flow.counters[name])}/s"
@@ -80,7 +80,7 @@ def _show_rising(*names: str) -> Callable[[Flow], str]:
     )
 
 
-def _show_pause(flow: Flow, side: str) -> str:
+def _show_pause(flow: LinkFlow, side: str) -> str:
     """The priority that is paused for longest, if its pauses matter."""
     share = flow.tx_pause if side == "tx" else flow.rx_pause
     if share is None or share < MIN_PAUSED_SHARE:
@@ -90,14 +90,14 @@ def _show_pause(flow: Flow, side: str) -> str:
     return f"{name} {100 * share:.0f} % of the time"
 
 
-def _show_pauses_without_ecn(flow: Flow) -> str:
+def _show_pauses_without_ecn(flow: LinkFlow) -> str:
     paused, sent, handled = _show_pause(flow, "rx"), flow.cnp_sent, flow.cnp_handled
     if not paused or sent is None or handled is None or max(sent, handled) >= RARE_CNP_PER_S:
         return ""
     return f"{paused}, np_cnp_sent {sent:.0f}/s, rp_cnp_handled {handled:.0f}/s"
 
 
-def _show_slowing(flow: Flow) -> str:
+def _show_slowing(flow: LinkFlow) -> str:
     """Congestion notifications that slow a sender although nothing pauses it."""
     if flow.cnp_handled is None or flow.cnp_handled < RARE_CNP_PER_S:
         return ""
@@ -112,18 +112,18 @@ def _show_slowing(flow: Flow) -> str:
     )
 
 
-def _show_stalls(flow: Flow, side: str) -> str:
+def _show_stalls(flow: LinkFlow, side: str) -> str:
     name = f"outbound_pci_stalled_{side}"
     percent = flow.counters.get(name, 0)
     return f"{name} {percent:.0f} %" if percent >= STALLED_PERCENT else ""
 
 
-def _show_pcie_limit(flow: Flow) -> str:
+def _show_pcie_limit(flow: LinkFlow) -> str:
     paused, stalled = _show_pause(flow, "tx"), _show_stalls(flow, "wr")
     return f"{paused}, {stalled}" if paused and stalled else ""
 
 
-def _show_slow_receiver(flow: Flow) -> str:
+def _show_slow_receiver(flow: LinkFlow) -> str:
     paused = _show_pause(flow, "tx")
     if not paused or _show_stalls(flow, "wr"):
         return ""
@@ -131,7 +131,7 @@ def _show_slow_receiver(flow: Flow) -> str:
     return paused if stalled is None else f"{paused}, outbound_pci_stalled_wr {stalled:.0f} %"
 
 
-def _show_bit_errors(flow: Flow) -> str:
+def _show_bit_errors(flow: LinkFlow) -> str:
     bits = flow.counters.get("rx_bits_phy")
     corrected = flow.counters.get("rx_corrected_bits_phy")
     if not bits or corrected is None or corrected / bits <= BIT_ERRORS:
@@ -139,7 +139,7 @@ def _show_bit_errors(flow: Flow) -> str:
     return f"{corrected / bits:.1e} of the bits received were corrected"
 
 
-def _show_credit_waits(flow: Flow) -> str:
+def _show_credit_waits(flow: LinkFlow) -> str:
     """The time without credits, if it is a notable share of all time."""
     ticks = flow.counters.get("port_xmit_wait")
     if flow.kind != IB or ticks is None or not flow.rate:
@@ -150,7 +150,7 @@ def _show_credit_waits(flow: Flow) -> str:
     return f"port_xmit_wait {ticks:,.0f} ticks/s: at least {100 * share:.0f} % of the time"
 
 
-def _show_wrong_class(flow: Flow) -> str:
+def _show_wrong_class(flow: LinkFlow) -> str:
     """RDMA data that only priority 0 can have carried."""
     rdma = flow.counters.get("tx_vport_rdma_unicast_bytes", flow.counters.get("port_xmit_data"))
     names = [f"tx_prio{number}_bytes" for number in PRIORITIES]

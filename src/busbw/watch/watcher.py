@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Event
 
-from busbw.core.link_samples import HOST, Flow, Link, Sample, WatchInterval
+from busbw.core.link_samples import HOST, HostLink, HostSample, LinkFlow, WatchInterval
 from busbw.core.telemetry import TCP
-from busbw.model.rates import Rates, flow, flow_of_gone_link, rates
+from busbw.model.rates import CounterRates, flow, flow_of_gone_link, rates
 from busbw.watch.verdicts import judge
 
 JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have too few events
@@ -45,13 +45,13 @@ def ticks(
 class Watcher:
     """The links of one host, followed from sample to sample."""
 
-    def __init__(self, host: str, first: Sample) -> None:
-        self._host, self._rates = host, Rates()
-        self._recent, self._judged = deque([first]), Rates()
-        self._links: dict[str, Link] = {link.name: link for link in first.links}
+    def __init__(self, host: str, first: HostSample) -> None:
+        self._host, self._rates = host, CounterRates()
+        self._recent, self._judged = deque([first]), CounterRates()
+        self._links: dict[str, HostLink] = {link.name: link for link in first.links}
 
     def take(
-        self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time
+        self, sample: HostSample, missed: int = 0, now: Callable[[], float] = time.time
     ) -> WatchInterval:
         """What happened between the previous sample and this one.
 
@@ -83,7 +83,9 @@ class Watcher:
             unread=list(sample.unread),
         )
 
-    def _flows(self, before: Sample, after: Sample, link_rates: Rates) -> list[Flow]:
+    def _flows(
+        self, before: HostSample, after: HostSample, link_rates: CounterRates
+    ) -> list[LinkFlow]:
         """Flows of the present links, in their order, then of those that are gone."""
         previous_names = {link.name for link in before.links}
         names = {link.name for link in after.links}

@@ -6,8 +6,8 @@ from ipaddress import IPv4Network
 from busbw.check.doctor.networks import LaunchContext
 from busbw.core.version import __version__
 from busbw.launch import remote
-from busbw.launch.hosts import Host
-from busbw.launch.remote import Done
+from busbw.launch.hosts import LaunchHost
+from busbw.launch.remote import CommandResult
 
 FABRIC, DOCKER = IPv4Network("10.1.0.0/24"), IPv4Network("172.17.0.0/16")
 
@@ -28,7 +28,10 @@ def identity(host, *, mtu=9000, busbw=__version__, names=None, gpus=8, **address
 def context(*hosts, ifname="", **fields):
     """A launch on hosts with these identities."""
     launch_context = LaunchContext(
-        tuple(Host(f"h{number}", 2) for number in range(1, len(hosts) + 1)), 5.0, ifname, **fields
+        tuple(LaunchHost(f"h{number}", 2) for number in range(1, len(hosts) + 1)),
+        5.0,
+        ifname,
+        **fields,
     )
     launch_context.identities = dict(zip(launch_context.names, hosts, strict=True))
     return launch_context
@@ -48,7 +51,7 @@ def answers(monkeypatch, *results):
 
 
 def host_result(host, answer, code=0, error="", killed=""):
-    return Done(
+    return CommandResult(
         host,
         code,
         answer if isinstance(answer, bytes) else json.dumps(answer).encode(),

@@ -6,7 +6,7 @@ from tree import Tree
 
 from busbw.check.machine import Machine
 from busbw.check.registry import find
-from busbw.check.types import Checked
+from busbw.check.types import ReportedFinding
 from busbw.core.finding import Verdict
 
 PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN
@@ -22,7 +22,7 @@ def port(name, value, folder="counters"):
 
 def findings(
     name: str, *changes, before=(), seconds: float = 0.0, tree: Tree | None = None, layer="Ethernet"
-) -> list[Checked]:
+) -> list[ReportedFinding]:
     """The findings after the changes; with `seconds` there was an earlier reading, with the
     changes of `before`.
     """
@@ -38,7 +38,7 @@ def findings(
     return find(name).run(Machine(tree_now.source(), Machine(tree_before.source())))
 
 
-def bad(findings: list[Checked]) -> dict[str, Verdict]:
+def bad(findings: list[ReportedFinding]) -> dict[str, Verdict]:
     return {
         finding.subject: finding.verdict
         for finding in findings
@@ -46,6 +46,6 @@ def bad(findings: list[Checked]) -> dict[str, Verdict]:
     }
 
 
-def of(findings: list[Checked], subject: str = "mlx5_3") -> Checked:
+def of(findings: list[ReportedFinding], subject: str = "mlx5_3") -> ReportedFinding:
     (finding,) = [finding for finding in findings if finding.subject == subject]
     return finding

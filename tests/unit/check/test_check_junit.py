@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 import pytest
 
 from busbw.check import junit
-from busbw.check.types import Checked, CheckReport, ClusterReport, Evidence, overall
+from busbw.check.types import CheckReport, ClusterReport, Evidence, ReportedFinding, overall
 from busbw.core.finding import Verdict
 
 COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
-def finding(verdict: Verdict, subject: str = "", *, optional: bool = False) -> Checked:
-    return Checked(
+def finding(verdict: Verdict, subject: str = "", *, optional: bool = False) -> ReportedFinding:
+    return ReportedFinding(
         id="BW040",
         name="nic-speed",
         layer="NIC",

@@ -14,7 +14,7 @@ from promtool import promtool
 
 from busbw.check import metrics
 from busbw.check.snapshot import snapshot
-from busbw.check.types import Checked, CheckReport, ClusterReport
+from busbw.check.types import CheckReport, ClusterReport, ReportedFinding
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 
@@ -93,7 +93,7 @@ def test_two_hosts_of_one_name_have_series_of_their_own():
 
 @given(host=st.text(max_size=8), subject=st.text(max_size=8), at=st.text(max_size=8))
 def test_names_with_any_characters_are_read_back(host, subject, at):
-    finding = Checked(
+    finding = ReportedFinding(
         id="BW001", name="n", layer="GPU", verdict=Verdict.FAIL, subject=subject, message=""
     )
     report = CheckReport(host=host, at=at, findings=[finding, finding])

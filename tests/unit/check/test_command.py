@@ -9,7 +9,7 @@ from command_lines import PERF, machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.check.command.line import Line, inner
+from busbw.check.command.line import CommandLine, inner
 from busbw.check.command.lint import lint
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import OPTIONS_WITH_ONE_VALUE, OPTIONS_WITH_TWO_VALUES
@@ -223,7 +223,7 @@ def test_program_inside_a_shell():
     assert inner(("bash", "-lc", "cd x; prog")) == ("prog",)
     assert inner(("bash", "-c", "echo 'open")) == ("bash", "-c", "echo 'open")
     tests = perf(
-        Line(
+        CommandLine(
             (),
             program=("bash", "-c", "x && ./build/sendrecv_perf -b 1M --maxbytes 2M -i 1M -g2 -t 3"),
         )
@@ -251,7 +251,7 @@ def test_hosts_keep_their_slots(hosts, fixed):
 
 
 def test_invalid_sizes_are_not_judged():
-    assert perf(Line((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
+    assert perf(CommandLine((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
 
 
 WORDS = [

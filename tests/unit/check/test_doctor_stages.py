@@ -14,7 +14,7 @@ from busbw.check.doctor.networks import passed
 from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import LaunchHost
 
 FAIL, PASS, SKIP, WARN = Verdict.FAIL, Verdict.PASS, Verdict.SKIP, Verdict.WARN
 
@@ -208,11 +208,11 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
     assert command_lines["torchrun, on each host"].endswith(torchrun)
     launch_context.identities["h2"]["addresses"] = {"ib0": "10.1.0.2/24"}
     assert "SOCKET" not in commands(launch_context)["srun"], "no name that is right on all hosts"
-    launch_context.hosts = (Host("h1", 2), Host("h2", 4))
+    launch_context.hosts = (LaunchHost("h1", 2), LaunchHost("h2", 4))
     assert list(commands(launch_context)) == ["mpirun"]
-    launch_context.hosts, launch_context.networks = (Host("h1", 2), Host("h2", 2)), []
+    launch_context.hosts, launch_context.networks = (LaunchHost("h1", 2), LaunchHost("h2", 2)), []
     assert "--rdzv-endpoint h1:29500" in commands(launch_context)["torchrun, on each host"]
-    launch_context.hosts = (Host("h1"), Host("h2"))
+    launch_context.hosts = (LaunchHost("h1"), LaunchHost("h2"))
     assert launching.shlex.split(commands(launch_context)["mpirun"])[1] == "2", (
         "one rank each where nobody says how many"
     )

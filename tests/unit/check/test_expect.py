@@ -14,7 +14,7 @@ from tree import Tree
 
 from busbw.check.expect import file
 from busbw.check.expect.learn import learn
-from busbw.check.expect.spec import Expectations, Gpus
+from busbw.check.expect.spec import Expectations, ExpectedGpus
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
@@ -232,7 +232,7 @@ def test_every_key_of_the_file_is_judged_or_documented():
                 field.name for field in msgspec.structs.fields(kind) if field.name not in source
             ]
             assert missing == [], field.name
-    assert Gpus().memory_tolerance == 0.02
+    assert ExpectedGpus().memory_tolerance == 0.02
 
 
 def test_all_checks_pass_on_the_server_of_these_tests():

@@ -7,7 +7,7 @@ import pytest
 
 from busbw.check.expect import file
 from busbw.check.expect.file import line, lines
-from busbw.check.expect.spec import Expectations, Gpus
+from busbw.check.expect.spec import Expectations, ExpectedGpus
 from busbw.core.errors import UsageError
 
 TODAY = date(2026, 11, 26)
@@ -113,7 +113,7 @@ def test_the_least_and_largest_values_of_a_file():
         node.memory.ram_tolerance,
         node.ports[0].rate_gbit_s,
     ) == (0, 0.0, 0.999, 0.5)
-    assert Gpus().memory_tolerance == Expectations().memory.ram_tolerance == 0.02
+    assert ExpectedGpus().memory_tolerance == Expectations().memory.ram_tolerance == 0.02
 
 
 def test_lines_of_keys_in_any_layout():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from busbw.check.expect import file
 from busbw.check.expect.learn import learn
-from busbw.check.expect.spec import Expectations, Gpus
+from busbw.check.expect.spec import Expectations, ExpectedGpus
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.core.finding import Verdict
@@ -155,7 +155,7 @@ def test_expectations_learned_from_garbage_are_a_valid_file(garbage):
 
 def test_names_may_be_anything():
     name = 'a"b\\c\x7f\x1f\n\u00e9\u202e\U0001f600'
-    toml = text(Expectations(gpus=Gpus(model=name, vbios="\ud800")), "")
+    toml = text(Expectations(gpus=ExpectedGpus(model=name, vbios="\ud800")), "")
     assert toml.isascii()
     assert tomllib.loads(toml)["gpus"] == {"model": name, "vbios": "?"}
 

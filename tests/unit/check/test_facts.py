@@ -17,7 +17,7 @@ from busbw.check.machine import Machine
 from busbw.check.registry import examine, find, run
 from busbw.core.finding import Verdict
 from busbw.host.limited import GIVEN_UP
-from busbw.launch.remote import Done
+from busbw.launch.remote import CommandResult
 
 RELEASE = 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\nVERSION_ID="24.04"'
 
@@ -166,15 +166,15 @@ def test_hosts_have_time_to_answer_after_one_or_two_readings(
 
     def run(hosts, command, limit_s, stdin):
         calls.append((tuple(hosts), command, limit_s, stdin))
-        yield Done(
+        yield CommandResult(
             "h1",
             0,
             msgspec.json.encode(findings_here(healthy(gpus=0, ports=0).source(), [], "h1")),
             "",
         )
-        yield Done("h2", 0, b"x" * 80, "")
-        yield Done("h3", 255, b"", "no route to host")
-        yield Done("h4", None, b"", "", "no answer within the time limit")
+        yield CommandResult("h2", 0, b"x" * 80, "")
+        yield CommandResult("h3", 255, b"", "no route to host")
+        yield CommandResult("h4", None, b"", "", "no answer within the time limit")
 
     monkeypatch.setattr(cluster.remote, "run", run)
     report = cluster.ask(

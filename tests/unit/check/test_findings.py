@@ -19,7 +19,7 @@ from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, EXPECTATIONS, find
-from busbw.check.types import Checked
+from busbw.check.types import ReportedFinding
 from busbw.core.finding import Layer, Verdict
 from busbw.host.source import Reading, Source
 
@@ -70,9 +70,9 @@ class Failing:
         return Reading(None, FAILURE) if self._fails(name) else self._source.call(name, live)
 
 
-def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
+def grouped(findings: Iterable[ReportedFinding]) -> list[list[ReportedFinding]]:
     """Those that differ only in numbers together."""
-    groups: dict[tuple[object, ...], list[Checked]] = {}
+    groups: dict[tuple[object, ...], list[ReportedFinding]] = {}
     for finding in findings:
         groups.setdefault(
             (finding.verdict, finding.optional, NUMBERS.sub("#", finding.message)), []
@@ -80,11 +80,11 @@ def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
     return list(groups.values())
 
 
-def optional(finding: Checked) -> str:
+def optional(finding: ReportedFinding) -> str:
     return " (optional)" * finding.optional
 
 
-def short(title: str, findings: list[Checked]) -> list[str]:
+def short(title: str, findings: list[ReportedFinding]) -> list[str]:
     """The number of parts with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
     return [
@@ -93,7 +93,7 @@ def short(title: str, findings: list[Checked]) -> list[str]:
     ]
 
 
-def proof(finding: Checked) -> list[str]:
+def proof(finding: ReportedFinding) -> list[str]:
     """Its evidence and fix."""
     lines = [
         f"    {evidence.where}: {evidence.seen!r}"
@@ -103,7 +103,7 @@ def proof(finding: Checked) -> list[str]:
     return [*lines, *(f"    $ {line}" for line in finding.fix.splitlines())]
 
 
-def lines_with_evidence(findings: list[Checked]) -> list[str]:
+def lines_with_evidence(findings: list[ReportedFinding]) -> list[str]:
     """All subjects, with message, evidence and fix of the first."""
     first = findings[0]
     title = (
@@ -114,7 +114,7 @@ def lines_with_evidence(findings: list[Checked]) -> list[str]:
     return [title, *proof(first)]
 
 
-def right(findings: list[Checked]) -> list[str]:
+def right(findings: list[ReportedFinding]) -> list[str]:
     """The number of parts with each verdict, with the message, evidence and fix of the first."""
     return [
         line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))
@@ -179,7 +179,9 @@ def cases_of(name: str) -> list[str]:
     ]
 
 
-def differing(check: Check, variant: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
+def differing(
+    check: Check, variant: Variant, tree: Tree, usual: list[ReportedFinding]
+) -> list[str]:
     """The findings that appear only after a change, in the minute between two changes, or on
     another tree, the worst first.
     """

@@ -14,7 +14,7 @@ import pytest
 
 from busbw.check.load.measurement import run_measurement
 from busbw.host.limited import within
-from busbw.host.source import Live, Reading, Source
+from busbw.host.source import LiveMachine, Reading, Source
 
 STUBBORN = """
 import os, signal
@@ -79,7 +79,7 @@ def test_nothing_is_left_of_an_abandoned_measurement(
     after_the_start(alive, lambda: signal.pthread_kill(main_thread().ident or 0, signal.SIGALRM))
     try:
         with pytest.raises(GivenUp):
-            within(measure, Live(), limit_s=600)
+            within(measure, LiveMachine(), limit_s=600)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert ended(alive)
@@ -90,7 +90,7 @@ def test_nothing_is_left_of_a_measurement_whose_parent_crashes(alive: int) -> No
         after_the_start(alive, lambda: os.kill(os.getpid(), signal.SIGKILL))
         return run()
 
-    reason = within(lambda source: source.call("load", crash), Live(), limit_s=600).reason
+    reason = within(lambda source: source.call("load", crash), LiveMachine(), limit_s=600).reason
     assert reason == "load: the process that read it ended with SIGKILL"
     assert ended(alive)
 

@@ -12,7 +12,7 @@ import pytest
 
 from busbw.check.load import Loaded, all_reduce, gpu_copies, rdma_loopback
 from busbw.check.load.all_reduce import AllReduce
-from busbw.check.load.gpu_copies import Load
+from busbw.check.load.gpu_copies import UsableGpus
 from busbw.check.load.rdma_loopback import Loopback, PortLoopback
 
 Program = Callable[[str], None]
@@ -37,9 +37,9 @@ def test_the_answer_of_each_load(program):
 [ "$*" = "-m busbw.check.load.all_reduce_run 1.5" ] && echo "{\\"gpus\\": 2, \\"reason\\": \\"$BUSBW_REFERENCE\\"}"
 exit 0""")
     machine = Loaded(1.5, Path("own.json"))
-    assert msgspec.json.decode(machine.call(gpu_copies.CALL, str).data, type=Load) == Load(
-        reason="no GPU"
-    )
+    assert msgspec.json.decode(
+        machine.call(gpu_copies.CALL, str).data, type=UsableGpus
+    ) == UsableGpus(reason="no GPU")
     answer = msgspec.json.decode(machine.call(rdma_loopback.CALL, str).data, type=Loopback)
     assert answer == Loopback((PortLoopback(port="p", gpu=0),), "PCI_BUS_ID")
     reduced = msgspec.json.decode(machine.call(all_reduce.CALL, str).data, type=AllReduce)
@@ -78,7 +78,7 @@ def test_a_test_of_16_ports_may_take_half_a_minute_more_for_each():
 
 
 def test_results_are_not_changed():
-    for result in (Load(), Loopback(), PortLoopback(port="p", gpu=0)):
+    for result in (UsableGpus(), Loopback(), PortLoopback(port="p", gpu=0)):
         with pytest.raises(AttributeError):
             result.reason = "another"
     assert json.loads(msgspec.json.encode(PortLoopback(port="p", gpu=0))) == {

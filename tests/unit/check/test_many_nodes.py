@@ -15,19 +15,21 @@ from busbw.check.registry import BY_NAME, ROWS
 from busbw.check.text import listing
 from busbw.check.trend import text as trend_text
 from busbw.check.trend.types import Growth, TrendReport
-from busbw.check.types import Checked, CheckReport, ClusterReport, Evidence, overall
+from busbw.check.types import CheckReport, ClusterReport, Evidence, ReportedFinding, overall
 from busbw.core.finding import Verdict
 
 HOSTS = [f"gpu{number:03}" for number in range(1, 65)]
 
 
-def finding(check: str, verdict: Verdict, subject: str, message: str, **more: object) -> Checked:
+def finding(
+    check: str, verdict: Verdict, subject: str, message: str, **more: object
+) -> ReportedFinding:
     row = BY_NAME[check]
     fixed = {"id": row.id, "name": row.name, "layer": row.layer.value}
-    return Checked(**fixed, verdict=verdict, subject=subject, message=message, **more)
+    return ReportedFinding(**fixed, verdict=verdict, subject=subject, message=message, **more)
 
 
-def loopback(host: str) -> Checked:
+def loopback(host: str) -> ReportedFinding:
     return finding(
         "hostname-loopback",
         Verdict.WARN,
@@ -38,7 +40,7 @@ def loopback(host: str) -> Checked:
     )
 
 
-def errors(port: int, count: int) -> Checked:
+def errors(port: int, count: int) -> ReportedFinding:
     noun = "error" if count == 1 else "errors"
     message = f"{count} {noun} since the driver was loaded"
     fix = f"reseat the cable of mlx5_{port}"
@@ -57,7 +59,9 @@ UNJUDGED = [
 ]
 
 
-def cluster(findings: dict[str, list[Checked]], verdict: Verdict | None = None) -> ClusterReport:
+def cluster(
+    findings: dict[str, list[ReportedFinding]], verdict: Verdict | None = None
+) -> ClusterReport:
     nodes = [
         CheckReport(host=host, findings=found, verdict=verdict or overall(found))
         for host, found in findings.items()

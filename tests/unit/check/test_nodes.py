@@ -27,7 +27,7 @@ from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 MIB = 1 << 20
 
@@ -190,7 +190,7 @@ def test_all_checks_of_a_large_server_take_under_half_a_second():
 
 
 def test_snapshot_gives_the_same_findings():
-    for source in (Live(), healthy().source()):
+    for source in (LiveMachine(), healthy().source()):
         text = snapshot(source)
         first = examine(parse_archive(text))
         assert first.findings == examine(parse_archive(snapshot(parse_archive(text)))).findings
@@ -205,7 +205,7 @@ def test_secrets_do_not_reach_a_snapshot(monkeypatch):
     tree = healthy().file(
         "/proc/cmdline", "quiet luks.password=hunter2 proxy=http://me:hunter2@proxy/ iommu=pt"
     )
-    assert "hunter2" not in snapshot(Live())
+    assert "hunter2" not in snapshot(LiveMachine())
     assert "hunter2" not in snapshot(tree.source())
     assert b"hunter2" not in msgspec.json.encode(
         examine(tree.file("/etc/hosts", "token=hunter2\n127.0.1.1 gpu-1").source())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.check.types import Checked, exit_code, overall, worst
+from busbw.check.types import ReportedFinding, exit_code, overall, worst
 from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
 
@@ -16,10 +16,10 @@ FAIL, UNKNOWN, WARN, PASS, SKIP = (
 NO_DATA = "no data"
 
 
-def finding_with(of: Verdict | str) -> Checked:
+def finding_with(of: Verdict | str) -> ReportedFinding:
     verdict = Verdict.UNKNOWN if of == NO_DATA else of
     assert isinstance(verdict, Verdict)
-    return Checked(
+    return ReportedFinding(
         id="BW001",
         name="gpu-count",
         layer="GPU",

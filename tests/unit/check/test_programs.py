@@ -10,7 +10,7 @@ import pytest
 from busbw.check.facts import facts
 from busbw.check.launcher import programs
 from busbw.check.machine import Machine
-from busbw.host.source import Live, Unavailable
+from busbw.host.source import LiveMachine, Unavailable
 from busbw.launch import mpirun
 
 Programs = Callable[..., None]
@@ -147,4 +147,4 @@ def mpirun_of_the_launcher() -> tuple[str, str]:
 
 def read_here(read):
     """The value read on this machine."""
-    return read(Machine(Live()))
+    return read(Machine(LiveMachine()))

@@ -3,14 +3,14 @@
 import msgspec
 
 from busbw.check import rdma_qos_check
-from busbw.check.types import Checked, CheckReport, Evidence
+from busbw.check.types import CheckReport, Evidence, ReportedFinding
 from busbw.core.finding import Verdict
 
 CM = "/sys/kernel/config/rdma_cm/mlx5_bond_1/ports/1"
 
 
 def checked(name, verdict, subject, *evidence, layer="NIC"):
-    return Checked(
+    return ReportedFinding(
         id="BW000",
         name=name,
         layer=layer,

@@ -11,7 +11,7 @@ from busbw.check.trend import text as view
 from busbw.check.trend.growth import trend
 from busbw.cli.check import command
 from busbw.core.errors import UsageError
-from busbw.host.gpu_health import GpuHealth, Gpus, Link
+from busbw.host.gpu_health import GpuHealth, Nvlink, NvmlGpus
 
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 
@@ -23,7 +23,7 @@ def machine(
     link.
     """
     links = tuple(
-        Link(number, active=True, errors={"recovery": recoveries.get(number, 0), "replay": 0})
+        Nvlink(number, active=True, errors={"recovery": recoveries.get(number, 0), "replay": 0})
         for number in range(18)
     )
     tree = (
@@ -34,7 +34,7 @@ def machine(
         .call(
             "nvml_health",
             msgspec.json.encode(
-                Gpus(gpus=(GpuHealth(index=3, name="H100", links=links, pcie_replays=0),))
+                NvmlGpus(gpus=(GpuHealth(index=3, name="H100", links=links, pcie_replays=0),))
             ).decode(),
         )
         .files(PORT, link_layer="InfiniBand", state="4: ACTIVE")

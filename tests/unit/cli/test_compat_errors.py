@@ -13,7 +13,7 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.rank_messages import Stalled
 from busbw.engines.registry import engine, refuse_network
 from busbw.launch.control import SoloControl
-from busbw.launch.diagnosis import Evidence, absent, conclude
+from busbw.launch.diagnosis import StallEvidence, absent, conclude
 from busbw.launch.failures import DRY_RUN_HINT, launcher_error
 from busbw.measure.launch_plan import TooFewGpus
 from busbw.measure.rank import failure_report
@@ -31,7 +31,7 @@ ALONE = NoMeasurement(
     "split brain", "let busbw start them (busbw run ... -n 3), or", ["start_alone"]
 )
 
-STUCK = Evidence(1, {}, {0: Stalled(0, "h1", 7, "timing", "1M", 3, 30.0, ["wait"])})
+STUCK = StallEvidence(1, {}, {0: Stalled(0, "h1", 7, "timing", "1M", 3, 30.0, ["wait"])})
 
 
 def raised(function: Callable[..., object], *arguments: object) -> BusbwError:
@@ -53,7 +53,7 @@ def raised(function: Callable[..., object], *arguments: object) -> BusbwError:
         (TooFewGpus(4, 2), "or name more --hosts", "or start it on more hosts with mpirun or srun"),
         (raised(check_writable, Path("/no/x.json")), "--json /no/x.json", "-J /no/x.json"),
         (launcher_error(3, ""), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
-        (absent(Evidence(2, {}, {}), 5), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
+        (absent(StallEvidence(2, {}, {}), 5), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
         (conclude(STUCK, 5), "or more time: --limit 600", "or more time: -T 600"),
         (NO_ENGINE, "start it as `busbw run ... -n 4`", "give -g 4"),
         (UsageError("sim", SIM, ["start_sim"]), SIM, "start it without mpirun, with -g 4"),

@@ -10,17 +10,20 @@ import pytest
 from busbw.cli import deploy as deploy_command
 from busbw.cli.main import guarded
 from busbw.launch import deploy
-from busbw.launch.deploy import Outcome
-from busbw.launch.deployed import Deployed
+from busbw.launch.deploy import DeployOutcome
+from busbw.launch.deployed import DeployedBusbw
 from busbw.launch.hosts import parse_hosts
 
 
 def test_hosts_of_the_next_commands_can_be_pasted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def outcomes(hosts: Sequence[str], *_: object) -> list[Outcome]:
-        started = Deployed("1.2.3", "3.11.2", "/usr/bin/python3")
-        return [Outcome(tuple(hosts[:3]), started), Outcome(tuple(hosts[3:]), None, "full", "rm")]
+    def outcomes(hosts: Sequence[str], *_: object) -> list[DeployOutcome]:
+        started = DeployedBusbw("1.2.3", "3.11.2", "/usr/bin/python3")
+        return [
+            DeployOutcome(tuple(hosts[:3]), started),
+            DeployOutcome(tuple(hosts[3:]), None, "full", "rm"),
+        ]
 
     monkeypatch.setattr(deploy, "deploy", outcomes)
     monkeypatch.setattr(deploy_command, "_file", lambda *_: (tmp_path, "/opt/busbw.pyz"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import results
 
@@ -63,14 +63,14 @@ def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -
                 20,
             )
         )
-    devices = [Device(i, 1, "gpu-7", i, "", "NVIDIA H200") for i in range(8)]
+    devices = [RankDevice(i, 1, "gpu-7", i, "", "NVIDIA H200") for i in range(8)]
     result = Result(
         SweepSpec(collective="all_reduce"),
         start=f"2026-11-{number + 1:02} 08:00:00",
         rows=rows,
         complete=complete,
         world=World(devices, 8),
-        library=Library("nccl", 22809),
+        library=EngineLibrary("nccl", 22809),
     )
     file.write_text(results.render(result))
     return file.name

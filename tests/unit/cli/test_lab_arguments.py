@@ -7,7 +7,7 @@ import pytest
 
 from busbw.cli.main import main
 from busbw.lab import types as view
-from busbw.lab.types import HostStatus, Lab, LabHost, LabSpec, LabStatus, Shape
+from busbw.lab.types import Lab, LabHost, LabHostStatus, LabSpec, LabStatus, Shape
 
 ABSENT = "a-lab-that-is-not-there"
 
@@ -117,8 +117,8 @@ def test_a_made_lab_is_printed_with_the_commands_that_use_it():
 def test_status_names_ended_parts():
     test_lab = lab()
     hosts = [
-        HostStatus(host=test_lab.hosts[0], there=True, processes=1, sshd=False),
-        HostStatus(host=test_lab.hosts[1], there=False, processes=0, sshd=False),
+        LabHostStatus(host=test_lab.hosts[0], there=True, processes=1, sshd=False),
+        LabHostStatus(host=test_lab.hosts[1], there=False, processes=0, sshd=False),
     ]
     status = LabStatus(lab=test_lab, leftover=False, hosts=hosts)
     assert not status.fine

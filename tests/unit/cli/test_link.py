@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from busbw.cli.link import Output, suspect_exit
+from busbw.cli.link import LinkOutput, suspect_exit
 from busbw.cli.main import guarded
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.link import text as view
-from busbw.link.types import Flow, LinkHost, LinkReport, LinkSpec, Rail, Suspect, SuspectReport
+from busbw.link.types import LinkHost, LinkReport, LinkSpec, PairFlow, Rail, Suspect, SuspectReport
 
 FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
 
@@ -53,8 +53,8 @@ def test_contradictory_options_are_refused(
     ],
 )
 def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]], code: int) -> None:
-    findings = [Finding(name, verdict, "message") for name, verdict in verdicts]
-    flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
+    findings = [RunFinding(name, verdict, "message") for name, verdict in verdicts]
+    flows = [PairFlow(rail=0, sender=0, receiver=0, rate=1.0)]
     report = LinkReport(
         spec=LinkSpec(),
         hosts=[LinkHost("h1")],
@@ -62,7 +62,7 @@ def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]],
         flows=flows,
         findings=findings,
     )
-    assert Output(None, "table", "").print(report) == code
+    assert LinkOutput(None, "table", "").print(report) == code
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from busbw.cli.main import guarded
 from busbw.core.pattern import Header
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 from busbw.pattern.pattern_lines import lines
 
 Captured = pytest.CaptureFixture[str]
@@ -176,7 +176,7 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(
     capsys: Captured, tmp_path: Path
 ) -> None:
     file = tmp_path / "app.jsonl"
-    tally = Tally(Header(world=16), ordered=False)
+    tally = CallTally(Header(world=16), ordered=False)
     comm = tally.add_comm(16, members=range(16))
     tally.add_calls(Arguments(comm, "all_reduce", 1 << 30), 7)
     file.write_bytes(b"".join(lines(tally.to_pattern())))
@@ -197,7 +197,7 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
     capsys: Captured, tmp_path: Path
 ) -> None:
     file = tmp_path / "app.jsonl"
-    tally = Tally(Header(world=16), ordered=False)
+    tally = CallTally(Header(world=16), ordered=False)
     tally.add_calls(
         Arguments(tally.add_comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
     )
@@ -230,7 +230,7 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
     capsys: Captured, tmp_path: Path
 ) -> None:
     file = tmp_path / "app.jsonl"
-    tally = Tally(Header(ranks=[0]), ordered=False)
+    tally = CallTally(Header(ranks=[0]), ordered=False)
     tally.add_calls(Arguments(tally.add_comm(0, read=1), "all_reduce", 1 << 30), 7)
     file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)

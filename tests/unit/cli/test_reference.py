@@ -11,7 +11,7 @@ import pytest
 from busbw.cli.main import guarded
 from busbw.cli.min_busbw import REFERENCE, Minimum
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.result import Library, Result
+from busbw.core.result import EngineLibrary, Result
 from busbw.report import read, results
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -106,8 +106,8 @@ def test_own_runs_come_first_everywhere(busbw: Busbw) -> None:
         ({"out_of_bounds": 1}, "it has wrong data"),
         ({"complete": False}, "its sweep did not end"),
         ({"argv": ["busbw", "run", "--inject", "late:rank=1"]}, "a fault was injected"),
-        ({"library": Library("sim")}, "it was simulated"),
-        ({"library": Library("mpi")}, "its ranks ran on CPUs"),
+        ({"library": EngineLibrary("sim")}, "it was simulated"),
+        ({"library": EngineLibrary("mpi")}, "its ranks ran on CPUs"),
         ({"errors": ["rank 1 was lost"]}, "it ended with an error: rank 1 was lost"),
     ],
 )
@@ -174,7 +174,7 @@ def test_the_gate_by_a_reference(busbw: Busbw) -> None:
     code, reason = Minimum(None, 1.5, REFERENCE, own).judge(result)
     assert code is Exit.BAD
     assert "% of your own run of 1 x 2 H200, below --min-percent 150% (sources: " in reason
-    on_cpus = msgspec.structs.replace(result, library=Library("mpi"))
+    on_cpus = msgspec.structs.replace(result, library=EngineLibrary("mpi"))
     with pytest.raises(NoMeasurement, match="only runs of GPUs over NCCL"):
         gate.refuse(on_cpus)
     with pytest.raises(UsageError, match="--min-percent is not given"):

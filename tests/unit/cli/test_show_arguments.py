@@ -9,10 +9,10 @@ import pytest
 
 from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
-from busbw.core.result import Cell, Device, Result, ResultRow, World
+from busbw.core.result import Cell, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import file_kinds, results
-from busbw.report.file_kinds import Document
+from busbw.report.file_kinds import FileContent
 
 ROOT = Path(__file__).parents[3]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
@@ -34,7 +34,7 @@ def test_one_rank_has_nothing_to_explain(
     one_rank = Result(
         SweepSpec(collective=collective),
         rows=rows,
-        world=World([Device(0, 1, "h1", 0, "", "NVIDIA H100")], 1),
+        world=World([RankDevice(0, 1, "h1", 0, "", "NVIDIA H100")], 1),
     )
     (tmp_path / "one.json").write_text(results.render(one_rank))
     assert guarded(("explain", str(tmp_path / "one.json"), *system)) == 3
@@ -98,7 +98,7 @@ def test_a_saved_answer_is_shown_as_its_command_printed_it(
     # that of compare has its texts too
     assert json.loads(capsys.readouterr().out).items() <= json.loads(saved).items()
     document = load("f.json")
-    assert isinstance(document, Document) and document.title == title
+    assert isinstance(document, FileContent) and document.title == title
 
 
 def test_counters_patterns_and_snapshots_are_shown(

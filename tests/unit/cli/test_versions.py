@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from busbw.cli import ab_runs
-from busbw.cli.ab_runs import Side, Sweep, Turns
+from busbw.cli.ab_runs import OptionSet, Sweep, Turns
 from busbw.cli.main import guarded
 from busbw.cli.versions import split_words
 from busbw.core.errors import UsageError
@@ -58,7 +58,7 @@ def test_a_rank_of_another_launcher_starts_no_runs(monkeypatch):
     for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "2")):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
     with pytest.raises(UsageError, match="this process is a rank of a running job"):
-        Turns([Side("2.28.9", ())], [Sweep("all_reduce", ["all_reduce"])]).run(1)
+        Turns([OptionSet("2.28.9", ())], [Sweep("all_reduce", ["all_reduce"])]).run(1)
 
 
 @pytest.fixture

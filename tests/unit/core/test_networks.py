@@ -5,7 +5,7 @@ import pytest
 from busbw.core.networks import (
     CHANNEL_VARIABLES,
     NETWORKS,
-    Network,
+    NcclNetwork,
     blocks,
     channels,
     is_network_chosen,
@@ -13,7 +13,7 @@ from busbw.core.networks import (
 
 
 @pytest.mark.parametrize("row", NETWORKS, ids=lambda row: row.name)
-def test_nccl_net_is_set_to_the_network_name_that_nccl_uses(row: Network) -> None:
+def test_nccl_net_is_set_to_the_network_name_that_nccl_uses(row: NcclNetwork) -> None:
     assert row.variables["NCCL_NET"] == row.nccl
     assert row.nccl.lower() == row.name
 

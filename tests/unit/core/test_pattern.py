@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, Header, Pattern, algbw_bytes
 from busbw.pattern import pattern_lines
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 
 small = st.none() | st.integers(0, 1 << 40)
 times = st.none() | st.floats(0, 1e9)
@@ -18,7 +18,7 @@ times = st.none() | st.floats(0, 1e9)
 
 @st.composite
 def patterns(draw):
-    tally = Tally(Header(source="test", world=8), ordered=draw(st.booleans()))
+    tally = CallTally(Header(source="test", world=8), ordered=draw(st.booleans()))
     comms = [
         tally.add_comm(draw(st.integers(1, 8)), draw(st.text(max_size=5)))
         for _ in range(draw(st.integers(1, 3)))
@@ -126,7 +126,7 @@ def test_bytes_follow_nccl_tests():
 
 
 def test_equal_calls_share_a_row_with_their_times():
-    tally = Tally(Header(), ordered=True)
+    tally = CallTally(Header(), ordered=True)
     comm = tally.add_comm(4)
     for gpu_us in (3.0, 1.0, 8.0):
         tally.add_calls(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Header, Pattern, PatternRow, Times, algbw_bytes
 from busbw.core.pattern_weights import RepeatedStep, ranks_of, scaled, step
-from busbw.pattern.collector import Arguments, Tally
-from busbw.pattern.replay.types import Replayed
+from busbw.pattern.collector import Arguments, CallTally
+from busbw.pattern.replay.types import ReplayedRow
 
 
 def pattern(*rows: Arguments, ranks: int = 8) -> Pattern:
-    tally = Tally(Header(), ordered=True)
+    tally = CallTally(Header(), ordered=True)
     tally.add_comm(ranks, members=range(ranks))
     for row in rows:
         tally.add_calls(row)
@@ -47,7 +47,7 @@ def test_bytes_keeps_what_algbw_divides():
 
 @pytest.mark.parametrize("rule", ["bytes", "count"])
 def test_parts_and_single_ranks_are_refused(rule):
-    tally = Tally(Header(), ordered=True)
+    tally = CallTally(Header(), ordered=True)
     tally.add_comm(8, members=range(8))
     tally.add_comm(2, members=[1, 5])
     with pytest.raises(UsageError, match="communicator 1 has 2 of 8 ranks"):
@@ -57,7 +57,7 @@ def test_parts_and_single_ranks_are_refused(rule):
 
 
 def test_ranks_of_counts_members_and_sizes():
-    tally = Tally(Header(), ordered=False)
+    tally = CallTally(Header(), ordered=False)
     tally.add_comm(2, members=[3, 9])
     assert ranks_of(tally.to_pattern()) == 10
     tally.add_comm(16)
@@ -94,7 +94,7 @@ def test_a_steps_time_is_that_of_its_own_calls() -> None:
     rows = [PatternRow(number, 0, "all_reduce", 8, calls) for number, calls in enumerate((9, 9, 6))]
     times = [Times(3, 3 * step_us, step_us, step_us, step_us) for step_us in (10.0, 2.0, 500.0)]
     scales = [
-        Replayed(row, 2, times=time, step_calls=calls)
+        ReplayedRow(row, 2, times=time, step_calls=calls)
         for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)
     ]
     assert [row.step_s for row in scales] == pytest.approx([10e-6, 2e-6, 0.0])

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from busbw.core.pattern import Header
 from busbw.core.pattern_weights import parts, weights, world_of
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 
 
 @given(st.integers(2, 6), st.integers(1, 3))
 def test_alltoall_of_sends_weighs_as_one_of_all_ranks(ranks: int, turns: int):
-    tally = Tally(Header(world=ranks), ordered=True)
+    tally = CallTally(Header(world=ranks), ordered=True)
     comm = tally.add_comm(ranks)
     for turn in range(turns):
         for rank in range(ranks):
@@ -25,7 +25,7 @@ def test_alltoall_of_sends_weighs_as_one_of_all_ranks(ranks: int, turns: int):
 
 
 def test_parts_of_the_job_weigh_their_part():
-    tally = Tally(Header(world=8), ordered=False)
+    tally = CallTally(Header(world=8), ordered=False)
     world, half, unknown = tally.add_comm(8), tally.add_comm(4), tally.add_comm(0)
     for comm in (world, half, unknown):
         tally.add_calls(Arguments(comm, "all_reduce", 8), 5)
@@ -35,7 +35,7 @@ def test_parts_of_the_job_weigh_their_part():
 
 
 def test_sends_of_unknown_groups_count_alone():
-    tally = Tally(Header(world=2), ordered=True)
+    tally = CallTally(Header(world=2), ordered=True)
     comm = tally.add_comm(2)
     tally.add_calls(Arguments(comm, "send", 8, rank=0, peer=1))
     tally.add_calls(Arguments(comm, "send", 8, rank=0, peer=1), group=3)
@@ -47,7 +47,7 @@ def test_ranks_that_were_read_are_weighed():
     """One rank of 64: its calls are made by all that was read, whatever the size of their
     communicators.
     """
-    tally = Tally(Header(world=64, ranks=[5]), ordered=False)
+    tally = CallTally(Header(world=64, ranks=[5]), ordered=False)
     for comm in (
         tally.add_comm(8, members=range(8)),
         tally.add_comm(8, members=range(5, 64, 8)),
@@ -62,6 +62,6 @@ def test_ranks_that_were_read_are_weighed():
 
 def test_a_record_with_ranks_but_no_members_counts_as_whole():
     """As records were written before communicators stated how many of their ranks were read."""
-    tally = Tally(Header(world=8, ranks=list(range(8))), ordered=False)
+    tally = CallTally(Header(world=8, ranks=list(range(8))), ordered=False)
     tally.add_calls(Arguments(tally.add_comm(4), "all_reduce", 8), 5)
     assert weights(tally.to_pattern()) == [0.5]

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Mismatch, Result, ResultRow, World
+from busbw.core.result import Cell, Mismatch, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 
 
@@ -36,7 +36,7 @@ def test_the_average_is_the_plain_mean_of_all_cells() -> None:
 
 
 def test_the_rank_count_is_that_of_one_communicator() -> None:
-    devices = [Device(rank, 1, "h", rank, "", "GPU") for rank in range(8)]
+    devices = [RankDevice(rank, 1, "h", rank, "", "GPU") for rank in range(8)]
     assert (World([], 0).ranks, World(devices, 8).ranks) == (0, 8)
     for device in devices:
         device.group = device.rank % 3

@@ -17,7 +17,7 @@ from busbw.core.telemetry import (
     TCP,
     GpuReading,
     HostChange,
-    Reading,
+    HostReading,
     XidEvent,
     all_clock_reasons,
     change,
@@ -31,8 +31,8 @@ U32 = 1 << 32
 
 def reading(
     at_s: float = 0.0, gpus: list[GpuReading] | None = None, **counters: dict[str, int]
-) -> Reading:
-    return Reading("h1", at_s, gpus or [], counters)
+) -> HostReading:
+    return HostReading("h1", at_s, gpus or [], counters)
 
 
 def test_only_changed_counters_are_kept_and_traffic_separately() -> None:
@@ -154,7 +154,7 @@ def test_the_size_of_a_change_is_bounded() -> None:
     events = [XidEvent(f"0000:{number:02x}:00", 31) for number in range(64)]
     host_change = change(
         reading(**{name: {"tx_bytes": 0, "tx_dropped": 0} for name in ports}),
-        Reading("h1", 1, [], ports, events),
+        HostReading("h1", 1, [], ports, events),
     )
     assert len(host_change.sent) == PORTS_KEPT and min(host_change.sent) == "v284"
     assert (len(host_change.events), len(host_change.moved)) == (EVENTS_KEPT, MOVED_KEPT)
@@ -163,7 +163,7 @@ def test_the_size_of_a_change_is_bounded() -> None:
 def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
     """Indented as in result files: healthy GPUs, and ports with active congestion control."""
 
-    def host(at_s: float, step: int) -> Reading:
+    def host(at_s: float, step: int) -> HostReading:
         gpus = [
             GpuReading(f"0000:{number:02x}:00", 1980, 1980, 2619, 2619, 0, 41 + step, 500 + number)
             for number in range(8)
@@ -176,7 +176,7 @@ def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
             for number in range(8)
         }
         busy = {"mlx5_0": {**ports["mlx5_0"], "np_cnp_sent": step, "rp_cnp_handled": 2 * step}}
-        return Reading("node-0001", at_s, gpus, ports | busy)
+        return HostReading("node-0001", at_s, gpus, ports | busy)
 
     host_change = change(host(0, 0), host(1.5, 1))
     assert (host_change.power_w[7], len(host_change.sent)) == (507, 8)

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
-from busbw.core.tuner_table import HEADER, Rule, Table, parse, ranges
-from busbw.core.tuning import TUNED, Choice
+from busbw.core.tuner_table import HEADER, TunerRule, TunerTable, parse, ranges
+from busbw.core.tuning import TUNED, TuningChoice
 
 RULE = "2 * all_reduce 8 8 Ring LL *"
 CHOICES = st.builds(
-    Choice, st.sampled_from(ALGORITHMS), st.sampled_from(PROTOCOLS), st.integers(0, 64)
+    TuningChoice, st.sampled_from(ALGORITHMS), st.sampled_from(PROTOCOLS), st.integers(0, 64)
 )
 NOTES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20).map(
     lambda text: text.replace("#", "")
@@ -21,11 +21,11 @@ NOTES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_si
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Table:
+def tables(draw: st.DrawFn) -> TunerTable:
     edges = sorted(draw(st.sets(st.integers(1, 1 << 40), min_size=2, max_size=12)))
     pairs = list(zip(edges[::2], edges[1::2], strict=False))
     rules = [
-        Rule(
+        TunerRule(
             ranks=draw(st.integers(1, 4096)),
             hosts=draw(st.none() | st.integers(1, 512)),
             collective=draw(st.sampled_from(TUNED)),
@@ -37,14 +37,14 @@ def tables(draw: st.DrawFn) -> Table:
         )
         for first, last in pairs
     ]
-    return Table(
+    return TunerTable(
         rules=rules, about=[("device", draw(NOTES) or "GPU"), ("variable", "NCCL_MIN_NCHANNELS=8")]
     )
 
 
 @settings(max_examples=40)
 @given(tables())
-def test_a_table_is_read_as_it_was_written(table: Table) -> None:
+def test_a_table_is_read_as_it_was_written(table: TunerTable) -> None:
     assert parse(table.text(), "file") == table
 
 
@@ -106,7 +106,7 @@ def test_only_a_newline_ends_a_line_as_in_the_plugin() -> None:
 
 
 def test_a_choice_holds_up_to_halfway_on_a_logarithmic_scale() -> None:
-    ring, tree = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
+    ring, tree = TuningChoice("Ring", "LL"), TuningChoice("Tree", "LL", 2)
     assert ranges([(1024, ring), (4096, ring), (16384, None), (65536, tree)]) == [
         (1024, 8192, ring),
         (32769, 65536, tree),
@@ -116,12 +116,12 @@ def test_a_choice_holds_up_to_halfway_on_a_logarithmic_scale() -> None:
 
 
 @given(st.dictionaries(st.integers(1, 1 << 40), st.none() | CHOICES, max_size=8))
-def test_measured_sizes_run_with_their_choice(chosen: dict[int, Choice | None]) -> None:
+def test_measured_sizes_run_with_their_choice(chosen: dict[int, TuningChoice | None]) -> None:
     table_ranges = ranges(chosen.items())
     rules = [
-        Rule(ranks=2, hosts=None, collective="reduce", first=first, last=last, choice=choice)
+        TunerRule(ranks=2, hosts=None, collective="reduce", first=first, last=last, choice=choice)
         for first, last, choice in table_ranges
     ]
-    table = Table(rules=rules)
+    table = TunerTable(rules=rules)
     assert parse(table.text(), "file") == table
     assert {size: table.choice(2, 1, "reduce", size) for size in chosen} == chosen

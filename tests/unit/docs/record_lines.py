@@ -17,7 +17,7 @@ from record_derived import DERIVED, by_seed
 
 from busbw.core.result import Cell, Outcome, Result
 from busbw.report import file_kinds, read
-from busbw_accel.train.types import Training, TrainRun
+from busbw_accel.train.types import TrainingRuns, TrainRun
 
 ROOT = Path(__file__).parents[3]
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -50,7 +50,7 @@ def lines(record: Path) -> list[Line]:
     """The lines of all files of a record, and of those elsewhere that its README names."""
     all_lines: list[Line] = []
     sweeps: dict[str, list[Result]] = {}
-    trainings: dict[str, list[Training]] = {}
+    trainings: dict[str, list[TrainingRuns]] = {}
     for path in _files(record):
         source = str(path.relative_to(record if path.is_relative_to(record) else ROOT))
         data = path.read_bytes()
@@ -250,7 +250,7 @@ def _repeated(source: str, results: list[Result]) -> Iterator[Line]:
         yield Line(f"{source}_N", scaled([max(times) for times in small], MICRO))
 
 
-def _training(source: str, training: Training) -> Iterator[Line]:
+def _training(source: str, training: TrainingRuns) -> Iterator[Line]:
     baseline_s = training.step_s(training.baseline)
     for method in dict.fromkeys(run.method for run in training.runs):
         runs = [run for run in training.of(method) if not run.failed]
@@ -269,7 +269,7 @@ def _training(source: str, training: Training) -> Iterator[Line]:
         yield Line(source, _rates(training, method) + scaled(parts, MILLI))
 
 
-def _repeated_training(source: str, trainings: list[Training]) -> Iterator[Line]:
+def _repeated_training(source: str, trainings: list[TrainingRuns]) -> Iterator[Line]:
     """Of each method the share of the baseline's rate in all repeats of a training."""
     for method in dict.fromkeys(run.method for run in trainings[0].runs):
         yield Line(
@@ -277,7 +277,7 @@ def _repeated_training(source: str, trainings: list[Training]) -> Iterator[Line]
         )
 
 
-def _rates(training: Training, method: str) -> list[Value]:
+def _rates(training: TrainingRuns, method: str) -> list[Value]:
     rate = training.rate(method)
     return scaled([rate and rate[0]], (1.0,)) + scaled([training.efficiency(method)], (100.0,))
 
@@ -295,7 +295,7 @@ def _steps(runs: list[TrainRun], baseline_s: float | None) -> list[Value]:
     return values
 
 
-def _used(training: Training, runs: list[TrainRun]) -> list[Value]:
+def _used(training: TrainingRuns, runs: list[TrainRun]) -> list[Value]:
     """Bytes on the wire and in memory, and the loss."""
     values = scaled([sent for run in runs for sent in (run.counted, run.seen)], (1e-6,)) + scaled(
         [run.loss for run in runs], (1.0,)

@@ -20,7 +20,7 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import REDOPS
 from busbw.core.result import Mismatch
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Probe
+from busbw.engines.base import CollectiveCall, Probe
 from busbw.engines.host_probe import bits_type
 from busbw.engines.mpi import LARGEST_COUNT, MpiEngine
 from busbw.launch.control import Control
@@ -84,7 +84,7 @@ class Matrix:
         )
         return [(kind.itemsize, 0), (16 * self.size, 0), (odd_bytes, kind.itemsize), *long]
 
-    def _verify(self, call: Call, series: Series) -> None:
+    def _verify(self, call: CollectiveCall, series: Series) -> None:
         probe = Probe(self.verified + 1, call.dtype, call.op, self.size)
         wrongs = verification.run_round(self.engine, call, self.engine.bind(call), probe)
         self.verified += 1
@@ -98,7 +98,7 @@ class Matrix:
                 f" {wrongs[0]}"
             )
 
-    def _corrupt(self, call: Call, series: Series) -> None:
+    def _corrupt(self, call: CollectiveCall, series: Series) -> None:
         """One bit of one element of one rank is flipped after the call; that, and nothing else,
         must be reported.
         """
@@ -142,7 +142,7 @@ class Matrix:
                 missed.append(f"{name}: flipped {all_flipped}, reported {reported}")
         return sorted(caught), missed
 
-    def _flip(self, call: Call, probe: Probe, offset: int, bit: int) -> Mismatch:
+    def _flip(self, call: CollectiveCall, probe: Probe, offset: int, bit: int) -> Mismatch:
         data = self.engine.view(call, "recv").view(bits_type(call.dtype))
         before = int(data[offset])
         data[offset] = before ^ 1 << bit
@@ -152,7 +152,7 @@ class Matrix:
 def refusals(engine: MpiEngine) -> list[str]:
     """The errors of the engine for operations that MPI does not support."""
     row, count = COLLECTIVES[0], LARGEST_COUNT + 1
-    too_long = Call(
+    too_long = CollectiveCall(
         row, dtype("int8"), REDOPS[0], Layout(count, engine.size), count, count, in_place=False
     )
     messages = []

@@ -13,7 +13,7 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.layouts import Layout
 from busbw.core.redops import REDOPS
-from busbw.engines.base import Call
+from busbw.engines.base import CollectiveCall
 from busbw.engines.cuda_memory import placed
 from busbw.engines.nccl_calls import CALLS, Message, Rank, premultiplier
 from busbw.measure import alltoallv
@@ -66,7 +66,7 @@ def end_group(wires: list[Wire]) -> None:
     assert not any(mail.values()), "a send without a receive"
 
 
-def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
+def call_of(name: str, ranks: int, *, in_place: bool) -> CollectiveCall:
     row, item = BY_NAME[name], INT32.itemsize
     matrix = (
         alltoallv.elements(alltoallv.generated_bytes(ranks * 64, ranks, 0.5), item)
@@ -74,7 +74,7 @@ def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
         else ()
     )
     buffers = row.buffers(24 * ranks, ranks, item)
-    return Call(
+    return CollectiveCall(
         row,
         INT32,
         None,
@@ -85,7 +85,7 @@ def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
     )
 
 
-def carry_out(call: Call, wires: list[Wire]) -> None:
+def carry_out(call: CollectiveCall, wires: list[Wire]) -> None:
     messages_by_rank = []
     for rank, wire in enumerate(wires):
         address = placed(rank, 0, RECV_AT)
@@ -185,7 +185,9 @@ class Ops:
 def test_mulsum_creates_and_destroys_its_operator_per_call():
     mulsum = next(op for op in REDOPS if op.name == "mulsum")
     ops, stream = Ops(), Wire()
-    call = Call(BY_NAME["reduce"], INT32, mulsum, Layout(10, 2, 1), 10, 10, in_place=False)
+    call = CollectiveCall(
+        BY_NAME["reduce"], INT32, mulsum, Layout(10, 2, 1), 10, 10, in_place=False
+    )
     ((launch,),) = CALLS["reduce"](
         Message(Rank(ops, OLD_NCCL, None, stream, 0, 2), call, 0, RECV_AT)
     )

@@ -17,7 +17,7 @@ from busbw.core.finding import Verdict
 from busbw.core.redops import REDOPS, redop
 from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Probe, Wrong
+from busbw.engines.base import CollectiveCall, Probe, WrongData
 from busbw.engines.sim import SimEngine
 from busbw.engines.sim_parameters import PARAMETERS, parse_parameters
 from busbw.engines.sim_tuner import SimTuner
@@ -50,13 +50,13 @@ def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
                     )
 
 
-def checked(simulation: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
+def checked(simulation: SimEngine, call: CollectiveCall, seed: int = 3) -> list[WrongData]:
     return verification.run_round(
         simulation, call, simulation.bind(call), Probe(seed, call.dtype, call.op, simulation.size)
     )
 
 
-def uneven(simulation: SimEngine, call: Call) -> bool:
+def uneven(simulation: SimEngine, call: CollectiveCall) -> bool:
     """alltoallv's calls are made for one rank; the simulation would need one per rank unless all
     totals are equal.
     """

@@ -12,7 +12,7 @@ from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
 from busbw.core.redops import REDOPS, redop
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Probe
+from busbw.engines.base import CollectiveCall, Probe
 from busbw.engines.torch import TorchEngine
 from busbw.launch.control import Control
 from busbw.launch.rendezvous import join
@@ -68,7 +68,7 @@ class Matrix:
                 == "1 wrong from offset 7"
             )
 
-    def _round(self, call: Call, *, corrupt: bool) -> str:
+    def _round(self, call: CollectiveCall, *, corrupt: bool) -> str:
         launch = self.engine.bind(call)
 
         def run() -> None:

@@ -10,7 +10,7 @@ import pytest
 from busbw.cli.terminal import COLUMNS
 from busbw.core import json_codec
 from busbw.core.cells import CellKey
-from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdict
+from busbw.core.comparison import SCHEMA, ComparedCell, ComparedSide, Comparison, ComparisonVerdict
 from busbw.core.result import Result
 from busbw.history import comparison
 from busbw.measure.formats.markdown import plain
@@ -20,13 +20,15 @@ from busbw.stats.compare import compare
 IB = "nccl_tests/h20_ib"
 
 
-def side(*files: str) -> Side:
-    return Side(list(files), len(files), ["h1", "h2"], {"NVIDIA H20": 16}, "nccl", 22809, 16)
+def side(*files: str) -> ComparedSide:
+    return ComparedSide(
+        list(files), len(files), ["h1", "h2"], {"NVIDIA H20": 16}, "nccl", 22809, 16
+    )
 
 
 def cell(
     size: int,
-    verdict: Verdict,
+    verdict: ComparisonVerdict,
     ratio: float | None = 1.0,
     placement: str = "out_of_place",
     dtype: str = "float",
@@ -76,11 +78,11 @@ def test_junit_has_a_failure_for_what_makes_the_exit_code_1(
     golden: Callable[[str, str], None],
 ) -> None:
     cells = [
-        cell(1024, Verdict.SLOWER, 1.2),
-        cell(1024, Verdict.SLOWER, 1.02, "in_place"),
-        cell(2048, Verdict.SAME),
-        cell(4096, Verdict.AMBIGUOUS),
-        cell(8192, Verdict.UNMATCHED, None),
+        cell(1024, ComparisonVerdict.SLOWER, 1.2),
+        cell(1024, ComparisonVerdict.SLOWER, 1.02, "in_place"),
+        cell(2048, ComparisonVerdict.SAME),
+        cell(4096, ComparisonVerdict.AMBIGUOUS),
+        cell(8192, ComparisonVerdict.UNMATCHED, None),
     ]
     golden("junit/compare.xml", comparison.junit(make_comparison(*cells)))
     assert 'errors="1"' in comparison.junit(make_comparison(cells[-1])), "exit code 3"
@@ -88,24 +90,28 @@ def test_junit_has_a_failure_for_what_makes_the_exit_code_1(
 
 def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
     slower = make_comparison(
-        cell(8, Verdict.SAME),
-        cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"),
-        cell(4096, Verdict.SLOWER, 1.03),
+        cell(8, ComparisonVerdict.SAME),
+        cell(1 << 20, ComparisonVerdict.SLOWER, 1.081, "in_place"),
+        cell(4096, ComparisonVerdict.SLOWER, 1.03),
     )
     assert (
         comparison.summary(slower)
         == "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the"
         " tolerance of 5 %"
     )
-    assert comparison.summary(make_comparison(cell(8, Verdict.SLOWER, 1.03))).endswith(
+    assert comparison.summary(make_comparison(cell(8, ComparisonVerdict.SLOWER, 1.03))).endswith(
         "; none by more than the tolerance of 5 %"
     )
     assert (
-        comparison.summary(make_comparison(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9)))
+        comparison.summary(
+            make_comparison(
+                cell(8, ComparisonVerdict.SAME), cell(16, ComparisonVerdict.FASTER, 0.9)
+            )
+        )
         == "none of 2 cells slower, 1 faster"
     )
     assert (
-        comparison.summary(make_comparison(cell(8, Verdict.AMBIGUOUS)))
+        comparison.summary(make_comparison(cell(8, ComparisonVerdict.AMBIGUOUS)))
         == "no verdict on any of 1 cell"
     )
     assert comparison.summary(make_comparison()) == "no verdict on any of 0 cells"
@@ -115,27 +121,31 @@ def test_empty_columns_are_left_out() -> None:
     titles = [
         column.title
         for column in comparison.columns(
-            make_comparison(cell(8, Verdict.SAME), cell(16, Verdict.SAME))
+            make_comparison(cell(8, ComparisonVerdict.SAME), cell(16, ComparisonVerdict.SAME))
         )
     ]
     assert titles == ["size", "placement", "time A", "time B", "B / A", "interval", "verdict"]
     mixed = [
         column.title
         for column in comparison.columns(
-            make_comparison(cell(8, Verdict.SAME), cell(8, Verdict.SAME, dtype="half"))
+            make_comparison(
+                cell(8, ComparisonVerdict.SAME), cell(8, ComparisonVerdict.SAME, dtype="half")
+            )
         )
     ]
     assert "type" in mixed
     without = [
         column.title
-        for column in comparison.columns(make_comparison(cell(8, Verdict.UNMATCHED, None)))
+        for column in comparison.columns(
+            make_comparison(cell(8, ComparisonVerdict.UNMATCHED, None))
+        )
     ]
     assert "interval" not in without
 
 
 def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
     lines = comparison.text(
-        make_comparison(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))
+        make_comparison(cell(8, ComparisonVerdict.SAME), notes=("ranks: 2 in A, 4 in B",))
     ).splitlines()
     assert lines[:3] == [
         "AllReduce",
@@ -152,7 +162,8 @@ def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
 
 def test_markdown_folds_unchanged_cells_and_escapes_names() -> None:
     compared = msgspec.structs.replace(
-        make_comparison(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json")
+        make_comparison(cell(8, ComparisonVerdict.SAME), cell(16, ComparisonVerdict.SLOWER, 1.2)),
+        a=side("a|<b>.json"),
     )
     text = comparison.markdown(compared)
     above, folded = text.split("<details>")
@@ -164,9 +175,9 @@ def test_markdown_folds_unchanged_cells_and_escapes_names() -> None:
 
 def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
     compared = make_comparison(
-        cell(8, Verdict.SAME),
-        cell(16, Verdict.UNMATCHED, None),
-        cell(32, Verdict.SLOWER, float("inf")),
+        cell(8, ComparisonVerdict.SAME),
+        cell(16, ComparisonVerdict.UNMATCHED, None),
+        cell(32, ComparisonVerdict.SLOWER, float("inf")),
     )
     text = comparison.json(compared)
     assert json.loads(text)["schema"] == "busbw.comparison/1"
@@ -197,7 +208,9 @@ def test_ratios_as_words(ratio: float | None, text: str) -> None:
 def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Result]) -> None:
     for result in (make(), make([]), make(world=msgspec.structs.replace(make().world, devices=[]))):
         compared = compare([("a", result)], [("b", result)])
-        assert len(compared.of(Verdict.SAME)) == len(compared.cells) == 2 * len(result.rows)
+        assert (
+            len(compared.of(ComparisonVerdict.SAME)) == len(compared.cells) == 2 * len(result.rows)
+        )
         assert comparison.text(compared)
         assert comparison.markdown(compared)
 
@@ -224,9 +237,9 @@ def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., 
 
 def test_all_formats_share_verdicts_and_confidence() -> None:
     compared = make_comparison(
-        cell(8, Verdict.SAME),
-        cell(16, Verdict.SLOWER, 1.2),
-        cell(32, Verdict.AMBIGUOUS),
+        cell(8, ComparisonVerdict.SAME),
+        cell(16, ComparisonVerdict.SLOWER, 1.2),
+        cell(32, ComparisonVerdict.AMBIGUOUS),
         notes=("few samples",),
     )
     document = json.loads(comparison.json(compared))

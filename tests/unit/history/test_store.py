@@ -18,7 +18,7 @@ from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history import schema, store, text
 from busbw.history.place import history_file, kept_in
@@ -98,8 +98,8 @@ def test_runs_are_listed_newest_first_by_machine(tmp_path: Path) -> None:
 
 def test_runs_of_many_hosts_are_found_by_each_host_and_shown_folded(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
-    devices = [Device(n, 1, f"gpu{n:03}", 0, "", "NVIDIA H20") for n in range(1, 9)]
-    many = result(1, world=World(devices, processes=8), library=Library("nccl"))
+    devices = [RankDevice(n, 1, f"gpu{n:03}", 0, "", "NVIDIA H20") for n in range(1, 9)]
+    many = result(1, world=World(devices, processes=8), library=EngineLibrary("nccl"))
     add(file, many, result(2))
     with opened(file, create=False) as history:
         (run,) = history.runs("gpu003")
@@ -124,7 +124,7 @@ def test_only_complete_correct_runs_of_one_kind_are_compared(tmp_path: Path) -> 
         result(2, out_of_bounds=1),
         result(3, spec=SweepSpec(collective="all_reduce", sampling=Sampling())),
         result(4, spec=SweepSpec(collective="broadcast")),
-        result(5, library=Library("mpi")),
+        result(5, library=EngineLibrary("mpi")),
     )
     file = tmp_path / "h.sqlite"
     add(file, result(0), *others)
@@ -379,7 +379,7 @@ def test_an_experiment_is_no_baseline_unless_it_was_added(tmp_path: Path) -> Non
 
 def test_simulated_runs_are_compared_with_runs_of_the_same_parameters(tmp_path: Path) -> None:
     runs = [
-        result(number, library=Library("sim", 0, {"gbps": gbps, "seed": str(number)}))
+        result(number, library=EngineLibrary("sim", 0, {"gbps": gbps, "seed": str(number)}))
         for number, gbps in enumerate(("370", "10", "370"))
     ]
     with opened(tmp_path / "h.sqlite", create=True) as history:

@@ -7,8 +7,15 @@ import msgspec
 from history_runs import result
 
 from busbw.core.cells import CellKey
-from busbw.core.history import Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
-from busbw.core.result import Library
+from busbw.core.history import (
+    CheckedCell,
+    HistoryBasis,
+    HistoryCheck,
+    Standing,
+    StoredRun,
+    StoredTime,
+)
+from busbw.core.result import EngineLibrary
 from busbw.core.topology import Host, Topology
 from busbw.history import text
 
@@ -38,11 +45,13 @@ def cell(key: CellKey = SMALL, **fields: object) -> CheckedCell:
     return CheckedCell(key=key, **{"slower": False, **given, **fields})
 
 
-def check(basis: Basis, standing: Standing, *cells: CheckedCell, **fields: object) -> Check:
+def check(
+    basis: HistoryBasis, standing: Standing, *cells: CheckedCell, **fields: object
+) -> HistoryCheck:
     given = {"runs": [1, 2, 3, 4], "unusual": [], "needed": 9, "confidence": 0.99}
     machine, amounts = RUN.machine, {"tolerance": 0.05, "alarm": 0.012344}
     kinds = {"machine": machine, "basis": basis, "standing": standing, "cells": list(cells)}
-    return Check(**{**given, **amounts, **kinds, **fields})
+    return HistoryCheck(**{**given, **amounts, **kinds, **fields})
 
 
 def listed() -> str:
@@ -70,7 +79,7 @@ def plotted() -> str:
 
 
 def checked() -> str:
-    fine, order, spread = Standing.FINE, Basis.ORDER, Basis.SPREAD
+    fine, order, spread = Standing.FINE, HistoryBasis.ORDER, HistoryBasis.SPREAD
     slow, slower = cell(slower=True), cell(LARGE, slower=True, time_s=3e-3, far=True)
     near, twice = cell(most=1.04), cell(LARGE, most=2.0)
     checks = [
@@ -84,8 +93,8 @@ def checked() -> str:
         check(spread, Standing.UNKNOWN, near, cell(LARGE, most=20.0), cell()),
         check(spread, Standing.UNKNOWN, cell(LARGE, most=500.0)),
         check(spread, Standing.UNKNOWN, cell()),
-        check(Basis.NONE, Standing.UNKNOWN, cell(), runs=[1]),
-        check(Basis.NONE, Standing.UNKNOWN, cell(), runs=[1, 2]),
+        check(HistoryBasis.NONE, Standing.UNKNOWN, cell(), runs=[1]),
+        check(HistoryBasis.NONE, Standing.UNKNOWN, cell(), runs=[1, 2]),
     ]
     narrow = text.checked(checks[0], 60)
     return "\n".join([*map(text.checked, checks), narrow])
@@ -97,7 +106,7 @@ def test_texts_of_the_history(golden: Callable[[str, str], None]) -> None:
 
 def test_what_changed_between_two_runs() -> None:
     def run(nccl: int, network: str, environment: dict[str, str], **versions: str):
-        library = Library("nccl", nccl=nccl, network=network, versions=versions)
+        library = EngineLibrary("nccl", nccl=nccl, network=network, versions=versions)
         hosts = [Host(name, kernel=network, driver=f"{nccl}") for name in ("h2", "h1")]
         topology = Topology([*hosts, Host("h3")])
         return result(library=library, topology=topology, environment=environment, tool="busbw")
@@ -116,5 +125,5 @@ def test_what_changed_between_two_runs() -> None:
     logs = [msgspec.structs.replace(run_, tool="nccl-tests") for run_ in (before, after)]
     assert text.changes(*logs) == text.changes(before, after)[:5]
     assert text.changes(before, logs[1]) == text.changes(before, after)[:5]
-    unknown = msgspec.structs.replace(before, library=Library("mpi"))
+    unknown = msgspec.structs.replace(before, library=EngineLibrary("mpi"))
     assert text.changes(before, unknown) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from busbw.host.roce_qos import Setter, read_setters, setters
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 
 @pytest.fixture
@@ -143,6 +143,6 @@ def test_other_files_and_missing_scripts_are_passed_over(tmp_path, write):
 
 
 def test_files_of_this_machine_can_be_read():
-    read = read_setters(Live())
+    read = read_setters(LiveMachine())
     assert isinstance(read, list)
     assert all(Path(setter.path).is_absolute() for setter in read)

@@ -3,8 +3,8 @@
 import pytest
 from tree import Tree
 
-from busbw.host.cgroup import Limit, Quota, directories, killed, limits, quotas, stopping
-from busbw.host.source import Live
+from busbw.host.cgroup import CgroupLimit, Quota, directories, killed, limits, quotas, stopping
+from busbw.host.source import LiveMachine
 
 JOB = "/sys/fs/cgroup/system.slice/job"
 
@@ -41,7 +41,7 @@ def test_container_shows_its_own_group_at_the_mount():
         .file("/sys/fs/cgroup/memory.max", "1000")
         .file("/sys/fs/cgroup/memory.current", "900")
     )
-    assert limits(tree.source(), "memory") == [Limit("/sys/fs/cgroup/memory.max", 1000, 900)]
+    assert limits(tree.source(), "memory") == [CgroupLimit("/sys/fs/cgroup/memory.max", 1000, 900)]
 
 
 def test_limits_of_version_2():
@@ -51,10 +51,12 @@ def test_limits_of_version_2():
         **{"memory.max": "9000", "memory.current": "80", "pids.max": "77", "pids.current": "5"},
     )
     assert limits(tree.source(), "memory") == [
-        Limit(f"{JOB}/memory.max", 4000, None),
-        Limit("/sys/fs/cgroup/system.slice/memory.max", 9000, 80),
+        CgroupLimit(f"{JOB}/memory.max", 4000, None),
+        CgroupLimit("/sys/fs/cgroup/system.slice/memory.max", 9000, 80),
     ]
-    assert limits(tree.source(), "pids") == [Limit("/sys/fs/cgroup/system.slice/pids.max", 77, 5)]
+    assert limits(tree.source(), "pids") == [
+        CgroupLimit("/sys/fs/cgroup/system.slice/pids.max", 77, 5)
+    ]
 
 
 def test_limits_of_version_1():
@@ -63,7 +65,9 @@ def test_limits_of_version_1():
         f"{base}/job", **{"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "10"}
     )
     tree.file(f"{base}/memory.limit_in_bytes", "9223372036854771712")
-    assert limits(tree.source(), "memory") == [Limit(f"{base}/job/memory.limit_in_bytes", 5000, 10)]
+    assert limits(tree.source(), "memory") == [
+        CgroupLimit(f"{base}/job/memory.limit_in_bytes", 5000, 10)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,4 +113,6 @@ def test_killed_processes():
 
 def test_own_groups_of_this_machine():
     for controller in ("memory", "cpu", "pids"):
-        assert all(path.startswith("/sys/fs/cgroup") for path in directories(Live(), controller))
+        assert all(
+            path.startswith("/sys/fs/cgroup") for path in directories(LiveMachine(), controller)
+        )

@@ -11,7 +11,7 @@ from tree import Tree
 
 from busbw.host import dcb
 from busbw.host.dcb import Dcb
-from busbw.host.source import Live, Unavailable
+from busbw.host.source import LiveMachine, Unavailable
 
 NESTED = 0x8000
 
@@ -159,7 +159,7 @@ def test_real_interface_without_dcb_gives_a_reason(name):
         if name == "lo"
         else "no such interface"
     )
-    assert dcb.read_dcb(Live(), name) == f"{name}: {reason}"
+    assert dcb.read_dcb(LiveMachine(), name) == f"{name}: {reason}"
 
 
 def test_recorded_state_equals_the_state_read():

@@ -9,13 +9,13 @@ import pytest
 from tree import Tree
 
 from busbw.host import ethtool
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 SIOCETHTOOL = 0x8946
 
 
 def test_real_interface_has_statistics_and_a_driver(veth):
-    counters, driver = ethtool.statistics(Live(), veth), ethtool.driver(Live(), veth)
+    counters, driver = ethtool.statistics(LiveMachine(), veth), ethtool.driver(LiveMachine(), veth)
     assert isinstance(counters, dict) and "peer_ifindex" in counters
     assert isinstance(driver, ethtool.Driver) and driver.name == "veth"
     often = ethtool.Statistics(veth)
@@ -46,7 +46,8 @@ def test_statistics_may_become_more_while_they_are_followed(veth):
     with_queues(veth, 6)
     more = often.read()
     assert (
-        len(more) > len(counters_before) and more.keys() == ethtool.statistics(Live(), veth).keys()
+        len(more) > len(counters_before)
+        and more.keys() == ethtool.statistics(LiveMachine(), veth).keys()
     )
     with_queues(veth, 1)
     assert often.read().keys() == counters_before.keys()
@@ -54,10 +55,10 @@ def test_statistics_may_become_more_while_they_are_followed(veth):
 
 
 def test_reason_is_given_where_there_are_none():
-    assert ethtool.statistics(Live(), "lo") == "lo has no statistics"
-    assert ethtool.statistics(Live(), "not-there") == "not-there: no such interface"
-    assert ethtool.driver(Live(), "not-there") == "not-there: no such interface"
-    assert ethtool.driver(Live(), "lo") == "lo: operation not supported"
+    assert ethtool.statistics(LiveMachine(), "lo") == "lo has no statistics"
+    assert ethtool.statistics(LiveMachine(), "not-there") == "not-there: no such interface"
+    assert ethtool.driver(LiveMachine(), "not-there") == "not-there: no such interface"
+    assert ethtool.driver(LiveMachine(), "lo") == "lo: operation not supported"
 
 
 def test_recorded_statistics():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbw.host.gpu_samples import Sample, Sampler
+from busbw.host.gpu_samples import GpuSample, Sampler
 
 
 class NVMLError(Exception):
@@ -78,6 +78,6 @@ def test_samples_are_collected_while_the_context_is_open(
     times = [sample.at_s for sample in samples]
     assert times == sorted(times) and 0 < times[0] < 20, "seconds since the context began"
     assert times == [round(at_s, 4) for at_s in times]
-    assert samples[0] == Sample(times[0], 4, 8, 1201, reasons, 61, watts)
+    assert samples[0] == GpuSample(times[0], 4, 8, 1201, reasons, 61, watts)
     sampler.close()
     assert (nvml.handles[-1], len(samples)) == ("closed", count)

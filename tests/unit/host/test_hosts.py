@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.core.link_samples import NVLINK, PCIE, Link
+from busbw.core.link_samples import NVLINK, PCIE, HostLink
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.host.host_facts import read_host
 from busbw.host.links import _links_of, gpu_links
 from busbw.host.snapshot import Recording, parse_archive, recorded
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 MADE = runpy.run_path(str(HOSTS / "make.py"))
@@ -93,7 +93,7 @@ def test_a_real_machine_with_two_h200() -> None:
         ("NVIDIA H200", "0000:00:07.0", 18, 25e9, 63e9),
     ]
     links, reason = gpu_links(recorded(HOSTS / "h200x2-recorded.jsonl"))
-    assert (links[0], reason) == (Link("GPU0 NVLink", NVLINK, 450e9, bus="0000:00:06"), "")
+    assert (links[0], reason) == (HostLink("GPU0 NVLink", NVLINK, 450e9, bus="0000:00:06"), "")
     assert [(link.name, link.kind, link.rate, link.bus) for link in links[1:]] == [
         ("GPU0 PCIe", PCIE, 63e9, "0000:00:06"),
         ("GPU1 NVLink", NVLINK, 450e9, "0000:00:07"),
@@ -120,7 +120,7 @@ def test_recordings_and_hosts_survive_a_round_trip(name: str) -> None:
 
 
 def test_this_machine_reads_the_same_from_its_own_recording() -> None:
-    recording = Recording(Live())
+    recording = Recording(LiveMachine())
     live_host = read_host(recording)
     assert live_host.hostname and live_host.cpus > 0 and live_host.memory_bytes > 0
     assert live_host.gpus or live_host.gpu_reason, (

@@ -6,9 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.host import kernel_log_past
-from busbw.host.kernel_log_past import MAX_LINES, NO_RECORDS, Line, PastLog, parse, read_past
+from busbw.host.kernel_log_past import (
+    MAX_LINES,
+    NO_RECORDS,
+    KernelLogLine,
+    PastLog,
+    parse,
+    read_past,
+)
 from busbw.host.snapshot import Recording, parse_archive
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 XID = "NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus."
 
@@ -34,12 +41,12 @@ def test_lines_of_devices_are_kept_with_their_age() -> None:
 def test_the_kernel_s_command_line_is_left_out(start: str) -> None:
     assert parse(
         [record(0, f"{start}quiet driver_async_probe=mlx5_core rd.key=x"), record(1, XID)], 2.0
-    ).lines == (Line(1.0, XID),)
+    ).lines == (KernelLogLine(1.0, XID),)
 
 
 def test_fields_below_a_record_are_left_out() -> None:
     assert parse([record(2, XID, " SUBSYSTEM=pci\n DEVICE=+pci:0000:43:00.0\n")], 3.0).lines == (
-        Line(2.0, XID),
+        KernelLogLine(2.0, XID),
     )
 
 
@@ -89,7 +96,7 @@ def test_a_flood_of_one_message_takes_no_place_from_others() -> None:
     ],
 )
 def test_escaped_bytes_of_a_record_are_text_in_one_line(escaped: str, text: str) -> None:
-    assert parse([record(1, escaped)], 2.0).lines == (Line(1.0, text),)
+    assert parse([record(1, escaped)], 2.0).lines == (KernelLogLine(1.0, text),)
 
 
 SECRETS = [
@@ -109,7 +116,7 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
     monkeypatch.setattr(
         kernel_log_past, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
     )
-    recording = Recording(Live())
+    recording = Recording(LiveMachine())
     log = read_past(recording)
     archive = recording.archive()
     assert "hunter2" not in archive and [line.at_s for line in log.lines] == [1.0, 2.0]
@@ -121,7 +128,7 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
 
 def test_a_log_without_any_record_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_log_past, "KMSG", "/dev/null")
-    log = read_past(Live())
+    log = read_past(LiveMachine())
     assert log.lines == () and NO_RECORDS in log.reason
 
 
@@ -145,9 +152,9 @@ def test_any_bytes_are_read_without_an_error(records: list[bytes]) -> None:
 )
 def test_time_and_text_come_back(micros: int, text: str) -> None:
     log = parse([f"6,1,{micros},c,more;nvidia {text}\n".encode()], 0.0)
-    assert log.lines == (Line(micros / 1e6, f"nvidia {text}"),)
+    assert log.lines == (KernelLogLine(micros / 1e6, f"nvidia {text}"),)
 
 
 def test_this_machine_gives_lines_or_a_reason() -> None:
-    log = read_past(Live())
+    log = read_past(LiveMachine())
     assert log.reason.startswith("/dev/kmsg: ") if log.reason else log.now_s >= log.begins_s

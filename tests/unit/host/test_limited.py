@@ -24,13 +24,13 @@ from busbw.host.limited import (
     given_up,
     within,
 )
-from busbw.host.source import Live, Reading, Source, Unavailable
+from busbw.host.source import LiveMachine, Reading, Source, Unavailable
 
 PATIENT_S = 3.0  # for one read: a busy machine answers within this time
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 
 
-class Machine(Live):
+class Machine(LiveMachine):
     """A tree whose FIFOs are opened, as special files of this machine are."""
 
     def read(self, path: str) -> Reading:
@@ -106,7 +106,7 @@ def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
         return [crash.reason, same_call.reason, other.text or ""]
 
     crash = "nvml: the process that read it ended with SIGSEGV"
-    assert within(work, Live(), limit_s=60) == [
+    assert within(work, LiveMachine(), limit_s=60) == [
         crash,
         f"nvml_health: not read, since {crash}",
         "mlx5_core",
@@ -145,7 +145,7 @@ def test_the_child_ends_with_its_parent() -> None:
 
     parent = os.fork()
     if parent == 0:
-        within(lambda source: source.call("hang", hang), Live(), limit_s=600, call_s=600)
+        within(lambda source: source.call("hang", hang), LiveMachine(), limit_s=600, call_s=600)
     os.close(write_end)
     assert os.read(alive, 7) == b"reading"
     os.kill(parent, signal.SIGTERM)
@@ -160,7 +160,7 @@ def test_errors_of_the_work_are_raised_with_their_hint() -> None:
         raise UsageError("no such check", "busbw check --list")
 
     with pytest.raises(UsageError, match="no such check") as raised:
-        within(work, Live(), limit_s=60)
+        within(work, LiveMachine(), limit_s=60)
     assert raised.value.hint == "busbw check --list"
 
 
@@ -194,7 +194,7 @@ def test_a_bug_in_the_work_is_named_with_its_traceback(
     work: Callable[[Source], object], message: str
 ) -> None:
     with pytest.raises(Exception) as raised:
-        within(work, Live(), limit_s=60)
+        within(work, LiveMachine(), limit_s=60)
     text = "".join(traceback.format_exception(raised.value))
     assert message in text
     assert "in the process that read this machine:\nTraceback (most recent call last):" in text
@@ -202,7 +202,7 @@ def test_a_bug_in_the_work_is_named_with_its_traceback(
 
 def test_a_child_that_is_killed_between_reads_is_reported() -> None:
     with pytest.raises(NoMeasurement, match="ended with SIGKILL"):
-        within(lambda _source: os.kill(os.getpid(), signal.SIGKILL), Live(), limit_s=60)
+        within(lambda _source: os.kill(os.getpid(), signal.SIGKILL), LiveMachine(), limit_s=60)
 
 
 def test_calls_answer_as_without_a_limit() -> None:
@@ -211,13 +211,13 @@ def test_calls_answer_as_without_a_limit() -> None:
 
     answer = within(
         lambda source: (source.names("/"), source.link("/proc/self/exe"), source.call("x", refuse)),
-        Live(),
+        LiveMachine(),
         limit_s=60,
     )
     assert "proc" in answer[0]
     assert answer[1]
     assert answer[2] == Reading(None, "no such library")
-    assert given_up(Live()) is None
+    assert given_up(LiveMachine()) is None
 
 
 def test_each_read_is_reported_once_and_hung_ones_are_refused(tree: Path) -> None:

@@ -12,7 +12,7 @@ from healthy import healthy
 from tree import Tree
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.link_samples import HOST, IB, ROCE, Group, Link, Sample
+from busbw.core.link_samples import HOST, IB, ROCE, CounterGroup, HostLink, HostSample
 from busbw.core.telemetry import TCP
 from busbw.host import link_counters as traffic_of_host
 from busbw.host import rdma_ports
@@ -20,7 +20,7 @@ from busbw.host.link_counters import LinkCounters
 from busbw.host.links import matches, network_links
 from busbw.host.rdma_ports import PortFiles
 from busbw.host.snapshot import recorded
-from busbw.host.source import Live, Unavailable
+from busbw.host.source import LiveMachine, Unavailable
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 HEAD = "Inter-|   Receive  |  Transmit\n face |bytes ...\n"
@@ -73,10 +73,10 @@ def host(tmp_path: Path) -> Path:
 
 
 def traffic(root: Path, *groups: str, **fields) -> LinkCounters:
-    return LinkCounters(Live(root), groups, gpus=False, **fields)
+    return LinkCounters(LiveMachine(root), groups, gpus=False, **fields)
 
 
-def values(sample: Sample, subject: str) -> dict[str, int]:
+def values(sample: HostSample, subject: str) -> dict[str, int]:
     return {
         name: value
         for (owner, _), group in sample.groups.items()
@@ -88,7 +88,7 @@ def values(sample: Sample, subject: str) -> dict[str, int]:
 def test_counters_of_a_port_and_its_state(host):
     with closing(traffic(host)) as reader:
         sample = reader.read()
-    assert sample.links == (Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1"),)
+    assert sample.links == (HostLink("mlx5_0", IB, 50e9, device="mlx5_0", port="1"),)
     assert values(sample, "mlx5_0") == {
         "port_xmit_data": 7,
         "packet_seq_err": 3,
@@ -187,16 +187,18 @@ def test_interfaces_of_another_namespace_are_not_mixed_up(tmp_path):
 
 
 def test_interfaces_of_another_namespace_come_after_hardware(host):
-    assert [link.name for link in network_links(Live(host), ["lo", "eth9"])] == ["mlx5_0"]
+    assert [link.name for link in network_links(LiveMachine(host), ["lo", "eth9"])] == ["mlx5_0"]
     shutil.rmtree(host / "sys/class/infiniband")
-    assert network_links(Live(host), ["lo", "eth9"]) == [
-        Link("eth9", "ethernet", interfaces=("eth9",))
+    assert network_links(LiveMachine(host), ["lo", "eth9"]) == [
+        HostLink("eth9", "ethernet", interfaces=("eth9",))
     ]
     write(
         host / "sys/class/net",
         {"veth1/operstate": "up", "eth0/operstate": "up", "eth0/device/vendor": "0x15b3"},
     )
-    assert [link.name for link in network_links(Live(host), ["lo", "veth1", "eth0"])] == ["eth0"]
+    assert [link.name for link in network_links(LiveMachine(host), ["lo", "veth1", "eth0"])] == [
+        "eth0"
+    ]
 
 
 def test_only_selected_ports_are_read(host):
@@ -269,7 +271,7 @@ def test_counters_of_the_wire_of_a_recorded_port():
     )
     with closing(LinkCounters(tree.source(), ["mlx5_0"], gpus=False)) as reader:
         sample = reader.read()
-    assert sample.links == (Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1"),)
+    assert sample.links == (HostLink("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1"),)
     assert sample.groups["eth0", "ethtool"].values == {
         "tx_bytes_phy": 9,
         "rx_prio3_pause_duration": 4,
@@ -304,7 +306,7 @@ def test_devices_of_single_slaves_have_the_counters_of_their_own(tmp_path):
         write(base.parents[1], {f"device/net/eth{number}/mtu": 1500})
     links = {
         link.device: link.interfaces
-        for link in network_links(Live(tmp_path), ("lo", "bond0", "eth1", "eth2"))
+        for link in network_links(LiveMachine(tmp_path), ("lo", "bond0", "eth1", "eth2"))
         if link.device
     }
     assert links == {"mlx5_1": ("eth1",), "mlx5_2": ("eth2",)}
@@ -342,10 +344,10 @@ def test_links_of_gpus_have_their_own_counters_and_errors_seldom(monkeypatch):
     ]
     first, second, third = (gpus.read() for _ in range(3))
     assert first == {
-        ("GPU0 NVLink", "traffic"): Group(3.0, 0, {"nvlink_tx": 5}),
-        ("GPU0 PCIe", "traffic"): Group(3.0, 0, {"pcie_rx": 6, "pcie_gen": 5}),
-        ("GPU1 PCIe", "traffic"): Group(3.5, 0, {"pcie_rx": 7}),
-        ("GPU0 NVLink", "errors"): Group(1, 0, {"nvlink_replay": 1}),
+        ("GPU0 NVLink", "traffic"): CounterGroup(3.0, 0, {"nvlink_tx": 5}),
+        ("GPU0 PCIe", "traffic"): CounterGroup(3.0, 0, {"pcie_rx": 6, "pcie_gen": 5}),
+        ("GPU1 PCIe", "traffic"): CounterGroup(3.5, 0, {"pcie_rx": 7}),
+        ("GPU0 NVLink", "errors"): CounterGroup(1, 0, {"nvlink_replay": 1}),
     }
     assert (second, third["GPU0 NVLink", "errors"].values) == (first, {"nvlink_replay": 2})
     gpus.close()
@@ -365,7 +367,7 @@ def test_gpus_without_nvml_have_a_reason(monkeypatch):
 
 
 def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
-    links = [Link("mlx5_0", IB, device="mlx5_0"), Link("mlx5_1", IB, device="mlx5_1")]
+    links = [HostLink("mlx5_0", IB, device="mlx5_0"), HostLink("mlx5_1", IB, device="mlx5_1")]
     times, queries = iter([10.0, 10.9, 11.0, 99.0, 999.0]), []
 
     def count():
@@ -378,11 +380,11 @@ def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
     monkeypatch.setattr(traffic_of_host, "time", SimpleNamespace(monotonic=lambda: next(times)))
     pairs = traffic_of_host._QueuePairs()
     groups = [pairs.read(links) for _ in range(5)]
-    group = {("mlx5_0", "resources"): Group(10.0, 0, {"num_of_qp": 1})}
+    group = {("mlx5_0", "resources"): CounterGroup(10.0, 0, {"num_of_qp": 1})}
     assert groups == [
         group,
         group,
-        {("mlx5_0", "resources"): Group(11.0, 0, {"num_of_qp": 2})},
+        {("mlx5_0", "resources"): CounterGroup(11.0, 0, {"num_of_qp": 2})},
         {},
         {},
     ]
@@ -402,7 +404,7 @@ def test_links_that_hang_are_left_out_and_each_is_noted_before_it_is_read(host):
     noted = []
     with closing(
         LinkCounters(
-            Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append
+            LiveMachine(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append
         )
     ) as reader:
         assert [link.name for link in reader.read().links] == ["mlx5_1"]

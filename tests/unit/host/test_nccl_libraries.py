@@ -55,10 +55,10 @@ def test_library_of_a_package_comes_first_and_an_empty_one_has_no_version(folder
     )
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
     libraries = nccl_libraries.parse(nccl_libraries.live())
-    packaged = nccl_libraries.Library(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
+    packaged = nccl_libraries.LibraryFile(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
     assert libraries == (
         packaged,
-        nccl_libraries.Library(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"),
+        nccl_libraries.LibraryFile(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"),
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host.gpu_health import Fabric, GpuHealth, Gpus, Link, Process
+from busbw.host.gpu_health import FabricState, GpuHealth, Nvlink, NvmlGpus, Process
 from busbw.host.nvml_health import COUNTERS, FIELDS, READS, collect, read_health, read_nvml
 from busbw.host.snapshot import parse_archive
 
@@ -306,7 +306,7 @@ def test_recommended_action_memory_and_inforom() -> None:
 
 def test_links_have_counters_of_both_generations() -> None:
     up, down = collect(fake_nvml()).gpus[1].links or ()
-    assert down == Link(1, active=False)
+    assert down == Nvlink(1, active=False)
     assert (up.active, up.remote, up.version, up.speed_mbps) == (True, 2, None, 26562)
     assert up.errors == {name: number for number, name in enumerate(COUNTERS)}, (
         "the older counter wins where both are"
@@ -361,7 +361,7 @@ def test_real_package_passes_all_arguments(
     pynvml = pytest.importorskip("pynvml")
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library(DRIVER, "libnvidia-ml.so"))))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    gpus = msgspec.json.decode(read_nvml(), type=Gpus)
+    gpus = msgspec.json.decode(read_nvml(), type=NvmlGpus)
     first, second = gpus.gpus
     assert (gpus.peers, first.name, second.bus_id, first.unsupported) == (
         ((0, 1, 4),),
@@ -376,7 +376,7 @@ def test_real_package_passes_all_arguments(
         56,
         True,
     )
-    assert first.fabric == Fabric(state=3, status=0, clique=7, health_mask=0xAA)
+    assert first.fabric == FabricState(state=3, status=0, clique=7, health_mask=0xAA)
     assert (
         first.links is not None
         and first.links[0].errors["replay"] == 12
@@ -406,7 +406,7 @@ def test_real_package_passes_all_arguments(
     )
 )
 def test_a_snapshot_returns_the_recorded_values(gpu: GpuHealth) -> None:
-    gpus = Gpus(driver="1", gpus=(gpu,), peers=((0, 1, 4),))
+    gpus = NvmlGpus(driver="1", gpus=(gpu,), peers=((0, 1, 4),))
     lines = [
         {"schema": "busbw.host/1"},
         {"call": "nvml_health", "text": msgspec.json.encode(gpus).decode()},
@@ -418,6 +418,6 @@ def test_a_snapshot_returns_the_recorded_values(gpu: GpuHealth) -> None:
 
 
 def test_a_snapshot_without_the_call_gives_the_reason() -> None:
-    assert read_health(parse_archive('{"schema": "busbw.host/1"}')) == Gpus(
+    assert read_health(parse_archive('{"schema": "busbw.host/1"}')) == NvmlGpus(
         reason="the recording has no 'nvml_health'"
     )

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.host.gpu import GpuUse, load, loads, read_load
-from busbw.host.pci import Link, errors, links, read_devices, read_link, shared
+from busbw.host.pci import PcieLink, errors, links, read_devices, read_link, shared
 from busbw.host.pci import bridges as above
-from busbw.host.pci_config import Config, read_config
+from busbw.host.pci_config import PciConfig, read_config
 
 
 def test_devices_and_the_bridges_above_them():
@@ -49,11 +49,11 @@ def test_link_values_that_mean_unknown():
         current_link_width="0",
         max_link_width="255",
     )
-    assert read_link(tree.source(), "a") == Link(None, None, None, 8.0)
+    assert read_link(tree.source(), "a") == PcieLink(None, None, None, 8.0)
     tree.files(f"{DEVICES}/a", current_link_width="1", max_link_width="32")
-    assert read_link(tree.source(), "a") == Link(1, 32, None, 8.0)
+    assert read_link(tree.source(), "a") == PcieLink(1, 32, None, 8.0)
     tree.files(f"{DEVICES}/a", current_link_width="33", max_link_width="63")
-    assert read_link(tree.source(), "a") == Link(None, None, None, 8.0)
+    assert read_link(tree.source(), "a") == PcieLink(None, None, None, 8.0)
 
 
 def test_error_counts_without_their_total():
@@ -61,7 +61,7 @@ def test_error_counts_without_their_total():
 
 
 def test_registers_of_a_configuration_space():
-    space = Config(config(payload=512, read_request=4096, relaxed=True, acs=0x1D, ats=True))
+    space = PciConfig(config(payload=512, read_request=4096, relaxed=True, acs=0x1D, ats=True))
     assert (space.max_payload, space.max_read_request, space.relaxed_ordering) == (512, 4096, True)
     assert (space.acs, space.ats, space.extended) == (0x1D, True, True)
 
@@ -72,17 +72,17 @@ def test_extended_capabilities_are_followed_to_the_last():
     data[256:260] = (0x14D << 20 | 1 << 16 | 0x0001).to_bytes(4, "little")
     data[260:264] = b"\xff" * 4
     data[0x14C:0x154] = (1 << 16 | 0x000D).to_bytes(4, "little") + bytes((0xFF, 0, 0x1D, 0))
-    assert Config(bytes(data)).acs == 0x1D
+    assert PciConfig(bytes(data)).acs == 0x1D
 
 
 def test_configuration_space_without_capabilities():
-    space = Config(config()[:256])
+    space = PciConfig(config()[:256])
     assert (space.acs, space.ats, space.extended) == (None, None, False)
-    assert Config(bytes(4096)).control is None
+    assert PciConfig(bytes(4096)).control is None
 
 
 def test_configuration_space_of_a_lost_device():
-    space = Config(b"\xff" * 4096)
+    space = PciConfig(b"\xff" * 4096)
     assert (space.acs, space.ats, space.present) == (None, None, False)
 
 
@@ -96,7 +96,7 @@ def test_configuration_space_needs_root_beyond_its_header():
 
 @given(st.binary(max_size=5000))
 def test_any_bytes_are_a_configuration_space(data):
-    space = Config(data)
+    space = PciConfig(data)
     assert space.max_payload is None or 128 <= space.max_payload <= 16384
     assert space.max_read_request is None or 128 <= space.max_read_request <= 16384
     assert space.acs is None or 0 <= space.acs <= 0xFFFF
@@ -109,7 +109,7 @@ def test_lists_of_capabilities_that_loop_end(header, data):
     chain = b"".join(
         (0x000D | data.draw(st.integers(0, 4095)) << 20).to_bytes(4, "little") for _ in range(40)
     )
-    space = Config(bytes(header) + chain)
+    space = PciConfig(bytes(header) + chain)
     assert space.acs is None or 0 <= space.acs <= 0xFFFF
 
 

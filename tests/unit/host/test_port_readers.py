@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.host import ethtool
-from busbw.host.bonding import Bond, Slave, carriers, parse_bond, read_bonds
+from busbw.host.bonding import Bond, BondSlave, carriers, parse_bond, read_bonds
 from busbw.host.dcb import Dcb
 from busbw.host.ethtool import Pause, read_pause
 from busbw.host.interfaces import read_interfaces
 from busbw.host.ip_addresses import parse_inet6, read_addresses
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import Qos, decoded, parse_traffic_class, read_qos
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -81,7 +81,7 @@ def test_table_without_gids_is_empty():
 
 
 def test_bond_with_a_slave_that_is_down():
-    slaves = (Slave("eth1", True, 100000, "3"), Slave("eth2", False, None, "4"))
+    slaves = (BondSlave("eth1", True, 100000, "3"), BondSlave("eth2", False, None, "4"))
     mode = "IEEE 802.3ad Dynamic link aggregation"
     assert parse_bond(BOND) == Bond(
         mode, "layer2+3", slaves, aggregator="3", partner="00:1c:73:00:00:01"
@@ -130,7 +130,7 @@ def test_addresses_of_both_families():
 
 
 def test_addresses_of_this_machine_include_loopback():
-    addresses = read_addresses(Live())
+    addresses = read_addresses(LiveMachine())
     assert isinstance(addresses, dict)
     assert IPv4Interface("127.0.0.1/8") in addresses["lo"]
 
@@ -159,8 +159,8 @@ def test_unknown_addresses_have_a_reason():
 
 
 def test_interface_without_global_pause_gives_a_reason():
-    assert read_pause(Live(), "lo") == "lo: operation not supported"
-    assert read_pause(Live(), "not-there") == "not-there: no such interface"
+    assert read_pause(LiveMachine(), "lo") == "lo: operation not supported"
+    assert read_pause(LiveMachine(), "not-there") == "not-there: no such interface"
 
 
 @pytest.mark.parametrize(("rx", "tx"), [(1, 0), (0, 1)])
@@ -172,7 +172,7 @@ def test_global_pause_in_each_direction(monkeypatch, rx, tx):
         struct.pack_into("=III", buffer, 4, 1, rx, tx)
 
     monkeypatch.setattr(ethtool, "ask", answer_query)
-    assert read_pause(Live(), "eth7") == Pause(rx=bool(rx), tx=bool(tx))
+    assert read_pause(LiveMachine(), "eth7") == Pause(rx=bool(rx), tx=bool(tx))
 
 
 def test_recorded_global_pause():

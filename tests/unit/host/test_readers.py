@@ -25,14 +25,14 @@ from busbw.host import (
     process,
     tcp_connections,
 )
-from busbw.host.cpu_usage import System
+from busbw.host.cpu_usage import CpuUsage
 from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.interfaces import read_interfaces
-from busbw.host.kernel_log_past import Line, PastLog
+from busbw.host.kernel_log_past import KernelLogLine, PastLog
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -324,7 +324,7 @@ def test_a_traffic_class_in_words(traffic_class, text):
 
 
 def lines(*texts: str) -> PastLog:
-    return PastLog(lines=[Line(at_s=1.0, text=text) for text in texts])
+    return PastLog(lines=[KernelLogLine(at_s=1.0, text=text) for text in texts])
 
 
 def test_gpus_and_cards_that_the_kernel_found_once():
@@ -410,7 +410,7 @@ def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
     stat.write_text(f"{before}\ncpu0 9 9 9 9 9 9\n")
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemFree: 2 kB\n")
     with ExitStack() as opened:
-        system = System(Live(tmp_path), opened)
+        system = CpuUsage(LiveMachine(tmp_path), opened)
         stat.write_text(f"{after}\ncpu0 9 9 9 9 9 9\n")
         assert system.read().values == {"mem_free": 2048} | (
             {} if busy is None else {"cpu_busy": busy}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree import Tree
 
-from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
+from busbw.host.mounts import MOUNTINFO, MountedFileSystem, read_mounts, read_space, total_bytes
 from busbw.host.settings import (
     bracketed,
     cpu_set,
@@ -89,8 +89,8 @@ half a line
 def test_mounted_file_systems():
     mounts = read_mounts(Tree().file(MOUNTINFO, MOUNTS).source())
     assert mounts == {
-        "/": Mounted("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),
-        "/mnt/two words": Mounted(
+        "/": MountedFileSystem("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),
+        "/mnt/two words": MountedFileSystem(
             "/mnt/two words",
             "xfs",
             "/dev/nvme0n1\t1",
@@ -99,9 +99,11 @@ def test_mounted_file_systems():
             writable=False,
             remounted=True,
         ),
-        "/snap": Mounted("/snap", "squashfs", "/dev/loop0", "7:0", "/", writable=False),
-        "/data": Mounted("/data", "lustre", "10.0.0.1@o2ib:/data", "0:50", "/", writable=False),
-        "/proc": Mounted("/proc", "proc", "proc", "0:51", "/", writable=True),
+        "/snap": MountedFileSystem("/snap", "squashfs", "/dev/loop0", "7:0", "/", writable=False),
+        "/data": MountedFileSystem(
+            "/data", "lustre", "10.0.0.1@o2ib:/data", "0:50", "/", writable=False
+        ),
+        "/proc": MountedFileSystem("/proc", "proc", "proc", "0:51", "/", writable=True),
     }
     assert {path: (mounted.on_disk, mounted.keeps_data) for path, mounted in mounts.items()} == {
         "/": (True, True),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.host.snapshot import Recording, parse_archive, recorded
-from busbw.host.source import Live, Reading, Unavailable
+from busbw.host.source import LiveMachine, Reading, Unavailable
 
 
 def unavailable() -> str:
@@ -31,7 +31,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_live_root_reads_files_directories_and_links(tree: Path) -> None:
-    live = Live(tree)
+    live = LiveMachine(tree)
     assert live.read("/sys/class/net/eth0/speed") == Reading(b"25000\n")
     assert live.read("/sys/class/net/eth0/speed").text == "25000"
     assert live.names("/sys/class/net/eth0") == ("device", "speed")
@@ -107,7 +107,7 @@ def test_links_within_a_tree_work_and_only_regular_files_are_read(tmp_path: Path
     (tmp_path / "proc/7/status").write_text("Name: a")
     (tmp_path / "proc/7/fd").symlink_to("pipe:[1]")
     os.mkfifo(tmp_path / "proc/mounts")
-    live = Live(tmp_path)
+    live = LiveMachine(tmp_path)
     assert (
         live.read("/sys/class/net/eth0/mtu").text
         == live.read("/sys/class/net/eth0/device/net/eth0/mtu").text
@@ -123,8 +123,8 @@ def test_links_within_a_tree_work_and_only_regular_files_are_read(tmp_path: Path
 
 
 def test_a_live_call_returns_its_result_or_reason() -> None:
-    assert Live().call("nvml", lambda: "said").text == "said"
-    assert Live().call("nvml", unavailable) == Reading(None, "no driver")
+    assert LiveMachine().call("nvml", lambda: "said").text == "said"
+    assert LiveMachine().call("nvml", unavailable) == Reading(None, "no driver")
 
 
 def test_a_recorded_tree_never_executes_calls(tree: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_recorded_tree_never_executes_calls(tree: Path) -> None:
 
 
 def test_an_archive_returns_the_recorded_answers(tree: Path, tmp_path: Path) -> None:
-    recording = Recording(Live(tree))
+    recording = Recording(LiveMachine(tree))
     paths = ("/sys/class/net/eth0/speed", "/sys/blob", "/nothing")
     first = [recording.read(path) for path in paths]
     names, link = (
@@ -170,7 +170,7 @@ def test_an_archive_lists_recorded_entries_only() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_survive_a_recording(data: bytes) -> None:
-    class One(Live):
+    class One(LiveMachine):
         def read(self, path: str) -> Reading:
             return Reading(data)
 
@@ -184,7 +184,7 @@ def test_any_bytes_survive_a_recording(data: bytes) -> None:
 )
 def test_data_of_mostly_zeros_is_recorded_as_base64(tmp_path: Path, data: bytes, kind: str) -> None:
     (tmp_path / "blob").write_bytes(data)
-    recording = Recording(Live(tmp_path))
+    recording = Recording(LiveMachine(tmp_path))
     recording.read("/blob")
     assert set(json.loads(recording.archive().splitlines()[1])) == {"path", kind}
 
@@ -192,7 +192,7 @@ def test_data_of_mostly_zeros_is_recorded_as_base64(tmp_path: Path, data: bytes,
 def test_file_names_of_any_bytes_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "shm").mkdir()
     (tmp_path / "shm" / os.fsdecode(b"bad\xff")).touch()
-    recording = Recording(Live(tmp_path))
+    recording = Recording(LiveMachine(tmp_path))
     recording.names("/shm")
     assert parse_archive(recording.archive().encode()).names("/shm") == ("bad?",)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
 from busbw.host.host_vitals import GpuVitals, Vitals, _merge
 from busbw.host.kernel_log import KernelLog, xids
 from busbw.host.port_counters import device_counters, snmp
 from busbw.host.snapshot import parse_archive, recorded
-from busbw.host.source import Live, Reading
+from busbw.host.source import LiveMachine, Reading
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -68,12 +68,12 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-CPU = [Device(0, 1, "h1", 0, "", "CPU")]
-GPU = [Device(0, 1, "h1", 0, "0000:1b:00", "GPU")]
+CPU = [RankDevice(0, 1, "h1", 0, "", "CPU")]
+GPU = [RankDevice(0, 1, "h1", 0, "0000:1b:00", "GPU")]
 
 
 def test_a_change_between_two_readings_of_a_tree(tree: Path) -> None:
-    with closing(Vitals(CPU, Live(tree))) as vitals:
+    with closing(Vitals(CPU, LiveMachine(tree))) as vitals:
         before = vitals.read()
         write(tree, tx=51000, retrans=1528, seq=3, data=350, downs=2, timeouts=4)
         changed = change(before, vitals.read())
@@ -90,7 +90,7 @@ def test_only_requested_ports_are_read(tree: Path) -> None:
     (tree / "sys/class/infiniband/mlx5_1/ports/1").mkdir(parents=True)
     (tree / "sys/class/infiniband/mlx5_1/ports/2/counters").mkdir(parents=True)
     (tree / "sys/class/infiniband/mlx5_1/ports/2/counters/symbol_error").write_text("3\n")
-    with closing(Vitals(CPU, Live(tree))) as vitals:
+    with closing(Vitals(CPU, LiveMachine(tree))) as vitals:
         reading = vitals.read()
     assert sorted(reading.counters) == ["eth0", "eth1", "mlx5_0", "mlx5_1:2", TCP]
     assert reading.unread == []
@@ -99,12 +99,12 @@ def test_only_requested_ports_are_read(tree: Path) -> None:
 
 def test_sysfs_of_another_network_namespace_is_ignored(tree: Path) -> None:
     (tree / "sys/class/net/veth7").mkdir()
-    with closing(Vitals(CPU, Live(tree))) as vitals:
+    with closing(Vitals(CPU, LiveMachine(tree))) as vitals:
         assert "carrier_down_count" not in vitals.read().counters["eth0"]
 
 
 def test_a_machine_without_any_files_gives_empty_readings(tmp_path: Path) -> None:
-    with closing(Vitals(GPU, Live(tmp_path))) as vitals:
+    with closing(Vitals(GPU, LiveMachine(tmp_path))) as vitals:
         reading = vitals.read()
         after = vitals.read()
     assert (reading.counters, reading.events) == ({}, [])
@@ -139,7 +139,7 @@ def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -
 def test_nvml_is_asked_no_more_often_than_its_share() -> None:
     readings: list[int] = []
 
-    class Slow(Live):
+    class Slow(LiveMachine):
         def call(self, name: str, live: Callable[[], str]) -> Reading:
             readings.append(1)
             time.sleep(0.002)
@@ -183,7 +183,7 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 def test_errors_logged_after_opening_are_reported_once(log: Path) -> None:
     with ExitStack() as opened:
-        kernel_log = KernelLog(Live(log.parent.parent), opened)
+        kernel_log = KernelLog(LiveMachine(log.parent.parent), opened)
         assert (kernel_log.reason, kernel_log.read()) == ("", [])
         with log.open("a") as file:
             for pid in (7, 8):
@@ -209,7 +209,7 @@ def test_old_log_lines_are_skipped_and_old_formats_parsed() -> None:
 
 def test_the_real_log_is_followed_or_gives_a_reason() -> None:
     with ExitStack() as opened:
-        kernel_log = KernelLog(Live(), opened)
+        kernel_log = KernelLog(LiveMachine(), opened)
         assert kernel_log.read() == [] or kernel_log.reason == ""
         assert kernel_log.reason == "" or kernel_log.reason.startswith("/dev/kmsg: ")
 
@@ -239,7 +239,7 @@ def test_a_table_longer_than_a_page_is_read_to_its_end(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "proc/net/dev").write_text(lines)
     assert len(lines) > 1 << 16
-    with closing(Vitals(CPU, Live(tmp_path))) as vitals:
+    with closing(Vitals(CPU, LiveMachine(tmp_path))) as vitals:
         assert vitals.read().counters["veth2999"]["tx_bytes"] == 2999
 
 

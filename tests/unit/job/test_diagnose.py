@@ -12,7 +12,7 @@ from busbw.core.finding import Verdict
 from busbw.host.gpu import GpuUse
 from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import CommStatus, HostStatus, JobData, JobReport, RankStatus, RasReport
+from busbw.job.types import CommStatus, JobData, JobHostStatus, JobReport, RankStatus, RasReport
 from busbw.pattern.pending_collective import Outstanding, outstanding
 
 SAME = parse(as_json(comm(0xD, [rank(0, 8), rank(1, 8)])))
@@ -44,7 +44,7 @@ def concluded(**fields) -> JobReport:
 )
 def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict):
     report = concluded(
-        hosts={"h1": HostStatus(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])}
+        hosts={"h1": JobHostStatus(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])}
     )
     assert report.verdict is verdict
     if verdict is Verdict.FAIL:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.host import nvml, process
 from busbw.lab import gpus
-from busbw.lab.gpus import Share, divide
+from busbw.lab.gpus import GpuShare, divide
 from busbw.lab.host_exec import variables
 from busbw.lab.types import Lab, LabHost, LabSpec
 
@@ -20,15 +20,15 @@ HOSTS, FOUND = st.integers(2, 8), st.integers(0, 16)
 
 
 def test_two_hosts_have_half_of_one_gpu_each():
-    assert divide(2, [0], None) == [Share((0,), 50), Share((0,), 50)]
+    assert divide(2, [0], None) == [GpuShare((0,), 50), GpuShare((0,), 50)]
 
 
 def test_two_hosts_have_one_of_two_gpus_each():
-    assert divide(2, [0, 1], None) == [Share((0,)), Share((1,))]
+    assert divide(2, [0, 1], None) == [GpuShare((0,)), GpuShare((1,))]
 
 
 def test_only_hosts_that_share_a_gpu_have_a_part_of_it():
-    assert divide(3, [0, 1], None) == [Share((0,), 50), Share((1,)), Share((0,), 50)]
+    assert divide(3, [0, 1], None) == [GpuShare((0,), 50), GpuShare((1,)), GpuShare((0,), 50)]
 
 
 def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyPatch):
@@ -37,7 +37,7 @@ def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyP
     assert gpus.visible_gpus() == [0, 1, 2, 3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 2")
     assert gpus.visible_gpus() == [3, 2]
-    assert divide(2, gpus.visible_gpus(), None) == [Share((3,)), Share((2,))]
+    assert divide(2, gpus.visible_gpus(), None) == [GpuShare((3,)), GpuShare((2,))]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus.visible_gpus() == []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1b4c")
@@ -48,12 +48,12 @@ def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyP
 
 
 def test_hosts_have_as_many_gpus_as_asked_for():
-    assert divide(2, range(8), 4) == [Share((0, 1, 2, 3)), Share((4, 5, 6, 7))]
-    assert divide(2, range(8), 0) == [Share(), Share()]
+    assert divide(2, range(8), 4) == [GpuShare((0, 1, 2, 3)), GpuShare((4, 5, 6, 7))]
+    assert divide(2, range(8), 0) == [GpuShare(), GpuShare()]
 
 
 def test_hosts_share_as_many_gpus_as_asked_for():
-    assert divide(2, [0, 1], 2) == [Share((0, 1), 50), Share((0, 1), 50)]
+    assert divide(2, [0, 1], 2) == [GpuShare((0, 1), 50), GpuShare((0, 1), 50)]
 
 
 @given(HOSTS, FOUND, st.integers(1, 8))

@@ -58,6 +58,6 @@ def test_problem_names_the_path_and_not_the_temporary_name(python: Path) -> None
     done = receive(Path("/proc/busbw.pyz"), b"data", python)
     error = done.stderr.decode()
     assert done.returncode and "/proc/busbw.pyz." in error
-    answer = remote.Done("h1", done.returncode, b"", error)
+    answer = remote.CommandResult("h1", done.returncode, b"", error)
     problem = deploy._problem(answer, "/proc/busbw.pyz")
     assert "/proc/busbw.pyz" in problem and "busbw.pyz." not in problem

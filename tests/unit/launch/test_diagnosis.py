@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import msgspec
 
-from busbw.core.rank_messages import Connection, Here, Stalled
+from busbw.core.rank_messages import Here, Stalled, StalledConnection
 from busbw.launch import packet_loss
-from busbw.launch.diagnosis import Evidence, Helper, absent, conclude, death, death_without_end
+from busbw.launch.diagnosis import Helper, StallEvidence, absent, conclude, death, death_without_end
 
 HOSTS = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
@@ -30,8 +30,8 @@ def stalled(
     )
 
 
-def evidence_of(*reports: Stalled, **more: object) -> Evidence:
-    return Evidence(4, HERE, {report.rank: report for report in reports}, hosts=HOSTS, **more)
+def evidence_of(*reports: Stalled, **more: object) -> StallEvidence:
+    return StallEvidence(4, HERE, {report.rank: report for report in reports}, hosts=HOSTS, **more)
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
@@ -156,7 +156,7 @@ def test_silence_of_all_ranks_is_reported() -> None:
 
 
 def test_absent_ranks_are_named_with_any_stopped_rank() -> None:
-    some_reported = Evidence(
+    some_reported = StallEvidence(
         4, {rank: HERE[rank] for rank in (0, 1)}, {}, hosts=HOSTS, states={0: "T", 1: "S"}
     )
     message = absent(some_reported, 120).message
@@ -176,17 +176,17 @@ def test_a_rank_that_died_is_named() -> None:
 
 def test_a_rank_that_exited_may_have_lost_one_of_a_host_whose_daemon_is_stopped() -> None:
     helper = Helper("h2", "prted", 77, daemon=True)
-    evidence = Evidence(4, HERE, {}, {0: "Z", 2: "Z", 3: "S"}, hosts=HOSTS, helpers=[helper])
+    evidence = StallEvidence(4, HERE, {}, {0: "Z", 2: "Z", 3: "S"}, hosts=HOSTS, helpers=[helper])
     assert death_without_end(evidence, 0).message == (
         "prted on h2 (pid 77), which starts and ends the ranks there, is stopped; rank 2 on h2"
         " (pid 102) is dead; rank 0 on h1 (pid 100) exited without an error message"
     )
-    alone = Evidence(4, HERE, {}, {0: "Z", 2: "S", 3: "S"}, hosts=HOSTS)
+    alone = StallEvidence(4, HERE, {}, {0: "Z", 2: "S", 3: "S"}, hosts=HOSTS)
     assert death_without_end(alone, 0).message == death(alone, 0).message
 
 
 def test_long_lists_of_ranks_are_cut() -> None:
-    many_ranks = Evidence(100, {}, {}, hosts=("h",) * 100)
+    many_ranks = StallEvidence(100, {}, {}, hosts=("h",) * 100)
     assert (
         "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more on h did not start"
         in absent(many_ranks, 5).message
@@ -194,7 +194,7 @@ def test_long_lists_of_ranks_are_cut() -> None:
 
 
 def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
-    here_messages = Evidence(
+    here_messages = StallEvidence(
         2, {rank: HERE[rank] for rank in (0, 1)}, {0: stalled(0)}, states={1: "R"}
     )
     error = conclude(here_messages, 0)
@@ -221,17 +221,19 @@ def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
     )
     assert "at an earlier step" not in conclude(listed_evidence, 0).message
     ended = conclude(
-        Evidence(4, HERE, {}, dict.fromkeys(range(4), "Z"), hosts=HOSTS, helpers=[daemon]), 12
+        StallEvidence(4, HERE, {}, dict.fromkeys(range(4), "Z"), hosts=HOSTS, helpers=[daemon]), 12
     )
     assert (
         ended.message
         == "no rank has reported for 12 s: prted on h2 (pid 5), which starts and ends the ranks"
         " there, is stopped"
     )
-    conclusion = conclude(Evidence(4, HERE, {}, {1: "T"}, hosts=HOSTS, helpers=[daemon]), 12)
+    conclusion = conclude(StallEvidence(4, HERE, {}, {1: "T"}, hosts=HOSTS, helpers=[daemon]), 12)
     assert conclusion.message.endswith("rank 1 on h1 (pid 101) is stopped")
     at_end = conclude(
-        Evidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6, leaving_s=5.2
+        StallEvidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]),
+        6,
+        leaving_s=5.2,
     )
     assert (
         at_end.message
@@ -243,21 +245,23 @@ def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
 def test_ranks_that_were_stopped_before_they_reported_are_named_with_host_and_process() -> None:
     three = {rank: HERE[rank] for rank in (0, 1, 3)}
     error = absent(
-        Evidence(4, three, {}, {2: "T"}, hosts=HOSTS, unreported={2: Here(2, "h2", 77)}), 6
+        StallEvidence(4, three, {}, {2: "T"}, hosts=HOSTS, unreported={2: Here(2, "h2", 77)}), 6
     )
     assert (
         error.message
         == "launch: rank 2 on h2 (pid 77) is stopped: not started within 6 s, 3 of 4 did"
     )
     assert "SIGSTOP" in error.hint
-    nobody = absent(Evidence(4, {}, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6)
+    nobody = absent(StallEvidence(4, {}, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6)
     assert nobody.message.endswith(
         "did not start within 6 s, 0 of 4 did; mpirun on h1 (pid 9) is stopped"
     )
 
 
-def lossy(peer: str, timeouts: int = 0, resent: int = 9, interface: str = "eth1") -> Connection:
-    return Connection("10.1.0.9", peer, interface, timeouts, resent, 20)
+def lossy(
+    peer: str, timeouts: int = 0, resent: int = 9, interface: str = "eth1"
+) -> StalledConnection:
+    return StalledConnection("10.1.0.9", peer, interface, timeouts, resent, 20)
 
 
 def test_lost_packets_name_both_hosts_and_the_interface() -> None:

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.host_ranges import fold
 from busbw.launch.hostfile import given_hosts, parse_hostfile, read_hostfile
-from busbw.launch.hosts import Host, is_host, parse_hosts, probe_command, share
+from busbw.launch.hosts import LaunchHost, is_host, parse_hosts, probe_command, share
 
 
 def test_hosts_with_and_without_slots_and_ipv6():
     assert parse_hosts("h1:8, h2,[fd00::2]:4,10.0.0.1:2,[fe80::1%eth0]") == (
-        Host("h1", 8),
-        Host("h2"),
-        Host("fd00::2", 4),
-        Host("10.0.0.1", 2),
-        Host("fe80::1%eth0"),
+        LaunchHost("h1", 8),
+        LaunchHost("h2"),
+        LaunchHost("fd00::2", 4),
+        LaunchHost("10.0.0.1", 2),
+        LaunchHost("fe80::1%eth0"),
     )
 
 
@@ -42,9 +42,9 @@ def test_ranges_users_and_separators(text, names):
 
 
 def test_every_host_of_a_range_has_the_slots_and_a_user_is_kept_in_text():
-    assert parse_hosts("root@r[1-2]n[01-16]:8")[-1] == Host("root@r2n16", 8)
-    assert str(Host("root@fd00::2", 8)) == "root@[fd00::2]:8"
-    assert parse_hosts("root@[fd00::2]:8") == (Host("root@fd00::2", 8),)
+    assert parse_hosts("root@r[1-2]n[01-16]:8")[-1] == LaunchHost("root@r2n16", 8)
+    assert str(LaunchHost("root@fd00::2", 8)) == "root@[fd00::2]:8"
+    assert parse_hosts("root@[fd00::2]:8") == (LaunchHost("root@fd00::2", 8),)
 
 
 def test_commands_with_hosts_can_be_pasted_with_ipv6_addresses_and_ranges():
@@ -88,7 +88,7 @@ names = st.from_regex(r"[a-z][a-z0-9-]{0,8}[a-z0-9](\.[a-z]{2,4})?", fullmatch=T
 
 @given(
     st.lists(
-        st.builds(Host, names, st.integers(0, 64)),
+        st.builds(LaunchHost, names, st.integers(0, 64)),
         min_size=1,
         max_size=5,
         unique_by=lambda host: host.name,
@@ -152,15 +152,15 @@ root@h4 slots=1
 h5 user=ann slots=2
 """
     assert parse_hostfile(text, "f") == (
-        Host("h1", 8),
-        Host("h2", 4),
-        Host("fd00::2", 2),
-        Host("h3", 2),
-        *map(Host, ("gpu001", "gpu002", "login1", "login3")),
-        Host("r1n1", 2),
-        Host("r2n1", 2),
-        Host("root@h4", 1),
-        Host("ann@h5", 2),
+        LaunchHost("h1", 8),
+        LaunchHost("h2", 4),
+        LaunchHost("fd00::2", 2),
+        LaunchHost("h3", 2),
+        *map(LaunchHost, ("gpu001", "gpu002", "login1", "login3")),
+        LaunchHost("r1n1", 2),
+        LaunchHost("r2n1", 2),
+        LaunchHost("root@h4", 1),
+        LaunchHost("ann@h5", 2),
     )
 
 
@@ -191,14 +191,14 @@ def test_a_hostfile_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(UsageError, match="not text"):
         read_hostfile(str(tmp_path / "binary"))
     (tmp_path / "good").write_text("h1 slots=2\n")
-    assert given_hosts("", tmp_path / "good") == (Host("h1", 2),)
+    assert given_hosts("", tmp_path / "good") == (LaunchHost("h1", 2),)
     with pytest.raises(UsageError, match="both name the hosts"):
         given_hosts("h1", tmp_path / "good")
 
 
 @given(st.integers(1, 9), st.integers(1, 100))
 def test_hosts_without_slots_share_the_ranks_evenly(count, ranks):
-    shared = share([Host(f"h{i}") for i in range(count)], ranks)
+    shared = share([LaunchHost(f"h{i}") for i in range(count)], ranks)
     slots = [host.slots for host in shared]
     assert sum(slots) == ranks
     assert max(slots) - min(slots) <= 1
@@ -208,19 +208,19 @@ def test_hosts_without_slots_share_the_ranks_evenly(count, ranks):
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        (4, (Host("h1", 4),)),
-        (8, (Host("h1", 8),)),
-        (10, (Host("h1", 8), Host("h2", 2))),
-        (17, (Host("h1", 8), Host("h2", 8), Host("h3", 1))),
+        (4, (LaunchHost("h1", 4),)),
+        (8, (LaunchHost("h1", 8),)),
+        (10, (LaunchHost("h1", 8), LaunchHost("h2", 2))),
+        (17, (LaunchHost("h1", 8), LaunchHost("h2", 8), LaunchHost("h3", 1))),
     ],
 )
 def test_fewer_ranks_than_slots_fill_the_first_hosts(ranks, expected):
-    assert share([Host("h1", 8), Host("h2", 8), Host("h3")], ranks) == expected
+    assert share([LaunchHost("h1", 8), LaunchHost("h2", 8), LaunchHost("h3")], ranks) == expected
 
 
 def test_given_slots_are_kept_and_must_suffice():
-    hosts = (Host("h1", 8), Host("h2"))
-    assert share(hosts, None) == share(hosts, 9) == (Host("h1", 8), Host("h2", 1))
+    hosts = (LaunchHost("h1", 8), LaunchHost("h2"))
+    assert share(hosts, None) == share(hosts, 9) == (LaunchHost("h1", 8), LaunchHost("h2", 1))
     with pytest.raises(UsageError, match="-n 10: the 2 hosts have 9 slots") as caught:
         share(hosts, 10)
     assert "--hosts h1:5,h2:5" in caught.value.hint

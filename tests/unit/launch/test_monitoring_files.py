@@ -14,10 +14,10 @@ from busbw.cli.main import guarded
 from busbw.cli.watch import command as watch_command
 from busbw.core.errors import UsageError
 from busbw.launch.manifest import alerts, systemd
-from busbw.launch.manifest.systemd import Service
+from busbw.launch.manifest.systemd import UnitSettings
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "prometheus"
-SERVICE = Service(
+SERVICE = UnitSettings(
     program="/opt/busbw/bin/busbw",
     listen="127.0.0.1:28729",
     token_file="",
@@ -49,7 +49,7 @@ def test_commands_of_the_units_parse():
 
 def test_the_token_is_a_credential_of_the_service():
     """Its user cannot read the file of root, and the unit names no token."""
-    service = Service("/busbw", "0.0.0.0:28729", "/etc/busbw/token", "/d", 300)
+    service = UnitSettings("/busbw", "0.0.0.0:28729", "/etc/busbw/token", "/d", 300)
     unit = systemd.units(service)["busbw-watch.service"]
     assert setting(unit, "LoadCredential") == "token:/etc/busbw/token"
     assert setting(unit, "ExecStart").endswith("--token-file ${CREDENTIALS_DIRECTORY}/token")
@@ -69,7 +69,7 @@ def test_the_single_file_can_unpack_and_root_runs_nothing_of_another_user():
 def test_words_of_a_command_stay_words():
     words = ["a b", "100%", "$HOME", 'say "no"', "back\\slash", "", "x;y"]
     check = setting(
-        systemd.units(Service("/busbw", "1", "", "/d", 300, words))["busbw-check.service"],
+        systemd.units(UnitSettings("/busbw", "1", "", "/d", 300, words))["busbw-check.service"],
         "ExecStart",
     )
     assert " ".join(check.split(" --format")[0].split(" ")[2:]) == (
@@ -80,7 +80,7 @@ def test_words_of_a_command_stay_words():
 @pytest.mark.parametrize("path", ["busbw", "/a b", "/a\nExecStart=/bin/sh", "/50%", "/$HOME", ""])
 def test_paths_with_a_meaning_in_units_are_refused(path):
     with pytest.raises(UsageError, match="not an absolute path that a unit can name"):
-        systemd.units(Service(path, "1", "", "/d", 300))
+        systemd.units(UnitSettings(path, "1", "", "/d", 300))
 
 
 def test_systemd_accepts_the_units(tmp_path):

@@ -11,11 +11,11 @@ import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import hosts, interfaces, mpirun
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import LaunchHost
 
 FOUR = mpirun.Mpirun("/usr/bin/mpirun", 4, "4.1.6")
 FIVE = mpirun.Mpirun("/opt/bin/mpirun", 5, "5.0.11")
-HOSTS = (Host("h1", 8), Host("h2", 8))
+HOSTS = (LaunchHost("h1", 8), LaunchHost("h2", 8))
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_users_of_hosts_go_to_ssh_where_open_mpi_would_confuse_addresses(monkeyp
     monkeypatch.delenv("OMPI_MCA_plm_rsh_agent", raising=False)
 
     def line(*names: str) -> str:
-        named = [Host(name, 1) for name in names]
+        named = [LaunchHost(name, 1) for name in names]
         return " ".join(mpirun.command(FIVE, ["rank"], len(named), named))
 
     same = line("ann@10.0.0.1", "ann@10.0.0.2")

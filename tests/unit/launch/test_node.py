@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.launch.node import Node, NodeFailed, NodeLost
+from busbw.launch.node import NodeFailed, NodeLost, RemoteNode
 
 SOURCE = str(Path(__file__).parents[3] / "src")
 SERVE = """
@@ -57,8 +57,8 @@ class Other(msgspec.Struct):
     number: int
 
 
-def node(script: str = SERVE) -> Node:
-    return Node("localhost", [sys.executable, "-c", script.format(source=SOURCE)])
+def node(script: str = SERVE) -> RemoteNode:
+    return RemoteNode("localhost", [sys.executable, "-c", script.format(source=SOURCE)])
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_missing_agent_is_named(monkeypatch):
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
     monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", "/no/such/agent")
     with pytest.raises(NodeLost, match="h9: /no/such/agent: No such file"):
-        Node("h9", ["true"])
+        RemoteNode("h9", ["true"])
 
 
 def test_lines_that_are_not_text_are_ignored():

@@ -15,7 +15,13 @@ from busbw.cli.main import guarded
 from busbw.cli.watch import command as watch_command
 from busbw.core.errors import UsageError
 from busbw.launch.manifest import kubernetes
-from busbw.launch.manifest.kubernetes import Node, Steps, preflight, preflight_script, prolog
+from busbw.launch.manifest.kubernetes import (
+    CheckSteps,
+    PodSettings,
+    preflight,
+    preflight_script,
+    prolog,
+)
 
 SCHEMA = json.loads(
     Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text()
@@ -38,7 +44,7 @@ SIM = [
 ]
 
 
-def make_manifests(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
+def make_manifests(node=PodSettings("busbw-watch", "registry/busbw:1")):  # noqa: B008
     return json.loads(kubernetes.text(node))
 
 
@@ -48,9 +54,9 @@ def watch(daemon):
 
 def patched(daemon, limits):
     """The DaemonSet with the init container, as a strategic merge patch adds it."""
-    pod = json.loads(preflight("registry/busbw:1", limits, Steps((), SIM, 60)))["spec"]["template"][
-        "spec"
-    ]
+    pod = json.loads(preflight("registry/busbw:1", limits, CheckSteps((), SIM, 60)))["spec"][
+        "template"
+    ]["spec"]
     merged = copy.deepcopy(daemon)
     target = merged["spec"]["template"]["spec"]
     target["initContainers"] = pod["initContainers"]
@@ -63,7 +69,7 @@ def patched(daemon, limits):
     [
         make_manifests(),
         make_manifests(
-            Node(
+            PodSettings(
                 "w",
                 "i",
                 namespace="bench",
@@ -124,7 +130,7 @@ def test_commands_of_the_daemonset_parse(tmp_path):
 
 
 def run(
-    kind: str, steps: Steps, folder: Path, programs: Path = Path(sys.executable).parent
+    kind: str, steps: CheckSteps, folder: Path, programs: Path = Path(sys.executable).parent
 ) -> subprocess.CompletedProcess[str]:
     script = prolog(steps) if kind == "prolog" else preflight_script(steps)
     (folder / "script").write_text(script)
@@ -150,7 +156,7 @@ def run(
     ],
 )
 def test_prolog_and_init_container_give_the_same_verdict(kind, least, code, tmp_path):
-    result = run(kind, Steps(QUICK, least, 30), tmp_path)
+    result = run(kind, CheckSteps(QUICK, least, 30), tmp_path)
     assert result.returncode == code, result.stdout + result.stderr
     if kind == "prolog":
         assert result.stdout.startswith("print busbw: error: busbw ") == bool(code)
@@ -174,7 +180,7 @@ def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
 ):
     (tmp_path / "busbw").write_text(f"#!/bin/sh\necho '{output}'\nexit {status}\n")
     (tmp_path / "busbw").chmod(0o755)
-    result = run(kind, Steps([], [], 5, strict), tmp_path, tmp_path)
+    result = run(kind, CheckSteps([], [], 5, strict), tmp_path, tmp_path)
     assert result.returncode == code, result.stdout + result.stderr
     if kind == "prolog" and code:
         assert f"print busbw: {output}" in result.stdout
@@ -213,7 +219,7 @@ def test_prolog_compares_with_the_expectations_of_the_node(expected, output, tmp
     (tmp_path / "node.toml").write_text(expected)
     result = run(
         "prolog",
-        Steps(
+        CheckSteps(
             ["--expect", str(tmp_path / "node.toml"), "--layer", "expected", "--fail-on", "warn"],
             [],
             30,
@@ -230,7 +236,7 @@ def test_a_step_that_hangs_keeps_the_job_away(kind, tmp_path):
     """As a call of NVML does on a broken GPU."""
     (tmp_path / "busbw").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "busbw").chmod(0o755)
-    result = run(kind, Steps([], [], 1), tmp_path, tmp_path)
+    result = run(kind, CheckSteps([], [], 1), tmp_path, tmp_path)
     assert result.returncode == 1
     assert "busbw check did not end within 1 s" in result.stdout + result.stderr
 
@@ -266,9 +272,9 @@ def test_steps_that_could_not_start_are_refused(words, option, value, capsys):
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        (Node("Big", "i"), "--name Big: not a DNS label"),
-        (Node("w", "i", selector="gpu"), "--node-selector gpu: not a label"),
-        (Node("w", "i", selector="a=b c"), "--node-selector a=b c: not a label"),
+        (PodSettings("Big", "i"), "--name Big: not a DNS label"),
+        (PodSettings("w", "i", selector="gpu"), "--node-selector gpu: not a label"),
+        (PodSettings("w", "i", selector="a=b c"), "--node-selector a=b c: not a label"),
     ],
 )
 def test_values_that_kubernetes_rejects_are_refused(node, message):

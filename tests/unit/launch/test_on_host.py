@@ -18,7 +18,7 @@ from busbw.check.doctor.networks import LaunchContext
 from busbw.core.rank_messages import Here
 from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import LaunchHost
 from busbw.launch.on_host import JobRequest
 
 Agent = Callable[[str], None]
@@ -126,7 +126,7 @@ def surveyed(hosts: list[str]) -> bool:
 
 
 def examined(hosts: list[str]) -> bool:
-    results = LaunchContext(tuple(map(Host, hosts)), 30).on_each(
+    results = LaunchContext(tuple(map(LaunchHost, hosts)), 30).on_each(
         ["true"], dict.fromkeys(hosts, b"")
     )
     return all(result.code == 0 for result in results)

@@ -16,7 +16,7 @@ from busbw.launch import remote
 HOST = "localhost"
 
 
-def run(script: str, limit_s: float = 10.0) -> remote.Done:
+def run(script: str, limit_s: float = 10.0) -> remote.CommandResult:
     (result,) = remote.run([HOST], ["sh", "-c", script], limit_s)
     return result
 

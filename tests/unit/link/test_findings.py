@@ -5,7 +5,7 @@ import pytest
 from busbw.core.finding import Verdict
 from busbw.host.endpoints import Endpoint
 from busbw.link import findings
-from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec, Rail
+from busbw.link.types import PERFTEST, LinkHost, LinkReport, LinkSpec, PairFlow, Rail
 
 GBIT = 1e9 / 8
 
@@ -24,7 +24,7 @@ def report(count=4, *, line=100.0, rate=95.0, spec=None, both_directions=False, 
         for at in range(count)
     ]
     flows = [
-        Flow(rail=0, sender=a, receiver=b, rate=rate * GBIT, together=together)
+        PairFlow(rail=0, sender=a, receiver=b, rate=rate * GBIT, together=together)
         for together in ((False, True) if both_directions else (False,))
         for a in range(count)
         for b in range(count)

@@ -10,7 +10,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.host.endpoints import Endpoint
 from busbw.link import perftest
 from busbw.link.driver import Tournament
-from busbw.link.types import PERFTEST, LinkSpec, Program
+from busbw.link.types import PERFTEST, LinkSpec, PerftestProgram
 
 TEST = perftest.Test(program=perftest.BANDWIDTH, device="mlx5_0", address="10.0.0.1")
 PORT = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24")
@@ -46,16 +46,16 @@ def test_perftest_without_cuda_is_reported_with_build_instructions():
     with pytest.raises(
         NoMeasurement, match=r"h1: ib_write_bw 6.06 was built without CUDA \(no --use_cuda\)"
     ) as caught:
-        checked(Program("6.06", gpu=False), [RDMA], gpu=0)
+        checked(PerftestProgram("6.06", gpu=False), [RDMA], gpu=0)
     assert "CUDA_H_PATH" in caught.value.hint
-    checked(Program("6.06", gpu=True), [RDMA], gpu=0)
+    checked(PerftestProgram("6.06", gpu=True), [RDMA], gpu=0)
 
 
 def test_a_host_without_rdma_devices_is_reported():
     with pytest.raises(
         NoMeasurement, match="h1: no RDMA device has an interface with an IPv4 address"
     ):
-        checked(Program("6.06", gpu=False), [PORT])
+        checked(PerftestProgram("6.06", gpu=False), [PORT])
 
 
 def test_without_perftest_nothing_is_detected(monkeypatch, tmp_path):

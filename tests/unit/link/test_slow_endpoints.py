@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.link.slow_endpoints import End, Measured, solve
+from busbw.link.slow_endpoints import End, PairRate, solve
 
 TRIALS = 6  # of the 1,000 of benchmarks/link_tournaments.py
 
@@ -47,27 +47,27 @@ def test_a_pair_is_compared_with_the_slower_of_its_ends():
     """
     rates = {(0, peer): 91.0 for peer in range(8)} | {(0, 5): 77.0}
     solution = solve(
-        [Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
+        [PairRate(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
     )
     assert (solution.ends, solution.pairs) == ((), ())
     rates[0, 5] = 72.0  # 21 % below
     solution = solve(
-        [Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
+        [PairRate(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
     )
     assert [(pair.sender, pair.receiver) for pair in solution.pairs] == [(0, 5)]
 
 
 def test_pairs_of_a_host_that_is_less_fast_are_not_slow():
     flows = [
-        Measured(a, b, 91.0 if a == 0 else 100.0) for a in range(8) for b in range(8) if a != b
+        PairRate(a, b, 91.0 if a == 0 else 100.0) for a in range(8) for b in range(8) if a != b
     ]
     assert solve(flows).pairs == ()
 
 
 def test_a_slow_pair_does_not_accuse_its_hosts():
-    flows = [Measured(a, b, 100.0 + a - b) for a in range(8) for b in range(8) if a != b]
+    flows = [PairRate(a, b, 100.0 + a - b) for a in range(8) for b in range(8) if a != b]
     flows = [
-        Measured(2, 5, 40.0) if (flow.sender, flow.receiver) == (2, 5) else flow for flow in flows
+        PairRate(2, 5, 40.0) if (flow.sender, flow.receiver) == (2, 5) else flow for flow in flows
     ]
     solution = solve(flows)
     assert solution.ends == ()
@@ -76,7 +76,7 @@ def test_a_slow_pair_does_not_accuse_its_hosts():
 
 def test_pairs_of_a_slow_host_are_not_slow_pairs():
     flows = [
-        Measured(a, b, 50.0 if 1 in (a, b) else 100.0) for a in range(6) for b in range(6) if a != b
+        PairRate(a, b, 50.0 if 1 in (a, b) else 100.0) for a in range(6) for b in range(6) if a != b
     ]
     solution = solve(flows)
     assert {level.end for level in solution.ends} == {End(1, True), End(1, False)}
@@ -87,7 +87,7 @@ def test_pairs_of_a_slow_host_are_not_slow_pairs():
 def test_a_host_slow_in_both_directions_among_three_is_named():
     solution = solve(
         [
-            Measured(a, b, 50.0 if 0 in (a, b) else 100.0)
+            PairRate(a, b, 50.0 if 0 in (a, b) else 100.0)
             for a in range(3)
             for b in range(3)
             if a != b
@@ -101,7 +101,7 @@ def test_two_halves_with_a_narrow_way_between_are_slow_pairs():
     """Eight hosts below two switches: more than half of the pairs are slow, and no host is."""
     directed_pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
     solution = solve(
-        [Measured(a, b, 100.0 if a // 4 == b // 4 else 50.0) for a, b in directed_pairs]
+        [PairRate(a, b, 100.0 if a // 4 == b // 4 else 50.0) for a, b in directed_pairs]
     )
     assert solution.ends == ()
     assert {pair[:2] for pair in solution.pairs} == {
@@ -112,7 +112,7 @@ def test_two_halves_with_a_narrow_way_between_are_slow_pairs():
 def test_slow_hosts_are_named_where_most_are_slow():
     solution = solve(
         [
-            Measured(a, b, 60.0 if min(a, b) < 5 else 100.0)
+            PairRate(a, b, 60.0 if min(a, b) < 5 else 100.0)
             for a in range(8)
             for b in range(8)
             if a != b
@@ -127,10 +127,10 @@ def test_one_peer_each_is_too_few():
     assert (
         solve(
             [
-                Measured(0, 1, 100.0),
-                Measured(1, 0, 100.0),
-                Measured(2, 3, 100.0),
-                Measured(3, 2, 30.0),
+                PairRate(0, 1, 100.0),
+                PairRate(1, 0, 100.0),
+                PairRate(2, 3, 100.0),
+                PairRate(3, 2, 30.0),
             ]
         ).usual
         is None
@@ -139,14 +139,14 @@ def test_one_peer_each_is_too_few():
 
 def test_small_differences_accuse_nobody():
     flows = [
-        Measured(a, b, 93.0 if a == 0 else 100.0) for a in range(5) for b in range(5) if a != b
+        PairRate(a, b, 93.0 if a == 0 else 100.0) for a in range(5) for b in range(5) if a != b
     ]
     assert solve(flows).ends == ()
 
 
 def test_three_hosts_suffice_for_one_slow_host():
     flows = [
-        Measured(a, b, 50.0 if a == 0 else 100.0) for a in range(3) for b in range(3) if a != b
+        PairRate(a, b, 50.0 if a == 0 else 100.0) for a in range(3) for b in range(3) if a != b
     ]
     assert [level.end for level in solve(flows).ends] == [End(0, True)]
 
@@ -155,9 +155,9 @@ def test_three_hosts_suffice_for_one_slow_host():
     "flows",
     [
         [],
-        [Measured(0, 1, 1.0)],
-        [Measured(0, 1, 9.0), Measured(1, 0, 1.0)],
-        [Measured(0, 1, 1.0), Measured(1, 2, 2.0)],
+        [PairRate(0, 1, 1.0)],
+        [PairRate(0, 1, 9.0), PairRate(1, 0, 1.0)],
+        [PairRate(0, 1, 1.0), PairRate(1, 2, 2.0)],
     ],
 )
 def test_too_few_pairs_are_not_judged(flows):

@@ -10,7 +10,7 @@ from busbw.host.endpoints import Endpoint
 from busbw.link import html as link_html
 from busbw.link import text as link_matrix
 from busbw.link import text as link_text
-from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec, Rail
+from busbw.link.types import PERFTEST, LinkHost, LinkReport, LinkSpec, PairFlow, Rail
 
 GBIT = 1e9 / 8
 NAMES = ("a", "b", "c")
@@ -24,8 +24,10 @@ def report():
         for at in range(3)
     ]
     rates = {(0, 1): 50, (0, 2): 50, (1, 0): 100, (2, 1): 100}
-    flows = [Flow(rail=0, sender=a, receiver=b, rate=rate * GBIT) for (a, b), rate in rates.items()]
-    flows.append(Flow(rail=0, sender=1, receiver=2, error="c: <refused>"))
+    flows = [
+        PairFlow(rail=0, sender=a, receiver=b, rate=rate * GBIT) for (a, b), rate in rates.items()
+    ]
+    flows.append(PairFlow(rail=0, sender=1, receiver=2, error="c: <refused>"))
     return LinkReport(
         spec=LinkSpec(),
         hosts=[LinkHost(name) for name in NAMES],
@@ -46,7 +48,7 @@ def test_a_map_that_does_not_fit_is_left_out(report):
 
 
 def test_both_directions_at_once_have_a_map_of_their_own(report):
-    report.flows.append(Flow(rail=0, sender=0, receiver=1, rate=10 * GBIT, together=True))
+    report.flows.append(PairFlow(rail=0, sender=0, receiver=1, rate=10 * GBIT, together=True))
     assert "\nboth directions at once, from row to column; █ is 10 Gbit/s" in link_text.render(
         report
     )
@@ -88,7 +90,7 @@ def test_lightness_alone_distinguishes_shares():
 @pytest.mark.parametrize("count", [1, 2, 64, 300])
 def test_any_number_of_hosts_is_drawn(count):
     flows = [
-        Flow(rail=0, sender=at, receiver=(at + 1) % count, rate=1e9)
+        PairFlow(rail=0, sender=at, receiver=(at + 1) % count, rate=1e9)
         for at in range(count)
         if count > 1
     ]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import SweepSpec
-from busbw.engines.base import Call, Launch
+from busbw.engines.base import CollectiveCall, Launch
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import SoloControl
 from busbw.measure.events import Event, Note, RowDone
@@ -45,7 +45,7 @@ class Noting(SimEngine):
         super().__init__(ranks, parameters)
         self.log: list[tuple[Any, ...]] = []
 
-    def bind(self, call: Call) -> Launch:
+    def bind(self, call: CollectiveCall) -> Launch:
         launch = super().bind(call)
 
         def run() -> None:

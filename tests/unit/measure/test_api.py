@@ -14,7 +14,7 @@ import pytest
 import busbw
 from busbw import UsageError
 from busbw.core.json_codec import decode
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
 
 
@@ -101,10 +101,10 @@ def test_import_loads_neither_click_nor_an_engine() -> None:
 
 
 def test_messages_are_logged(logged: Callable[[], list[str]]) -> None:
-    from busbw.measure.record import Record
+    from busbw.measure.record import RunRecord
     from busbw.measure.sink import Sink
 
-    Sink(Record()).note("note: measuring on CPUs")
+    Sink(RunRecord()).note("note: measuring on CPUs")
     assert logged() == ["note: measuring on CPUs"]
 
 
@@ -156,7 +156,7 @@ def test_a_result_holds_no_secret_and_only_its_owner_reads_it(tmp_path, monkeypa
         "2",
     ]
     spec = busbw.SweepSpec(collective="all_reduce", min_bytes=8, max_bytes=8)
-    result = busbw.run(spec, engine="sim", ranks=2, argv=argv, sink=Sink(Record(file)))
+    result = busbw.run(spec, engine="sim", ranks=2, argv=argv, sink=Sink(RunRecord(file)))
     assert secret not in file.read_text() and file.stat().st_mode & 0o777 == 0o600
     assert result.argv == [
         "busbw",

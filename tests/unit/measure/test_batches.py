@@ -23,7 +23,7 @@ from busbw.measure.batches import (
     HostClockBatches,
     identity,
 )
-from busbw.measure.plan import Calls, Rates
+from busbw.measure.plan import BandwidthFactors, Calls
 from busbw.stats.sampling import SAMPLES_PER_VISIT, first_visit_samples, reported_interval
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling(max_time_s=60))
@@ -48,14 +48,14 @@ def visited(
     *,
     run: Launch | None = None,
     throttled: Callable[[], bool] = lambda: False,
-) -> adaptive_timing.Measured:
+) -> adaptive_timing.CellSamples:
     """The measurements of all visits of a cell in order."""
     control, batches = control or SoloControl(), HeldBatches(simulation, SPEC)
-    state = adaptive_timing.Visiting(
+    state = adaptive_timing.CellVisits(
         cycle([run or launch(simulation)]),
         first_visit_samples(sampling, 1e-5),
         1e-5,
-        adaptive_timing.Measured(tick_s=batches.tick_s),
+        adaptive_timing.CellSamples(tick_s=batches.tick_s),
     )
     while state.more:
         adaptive_timing.visit(state, batches, control, sampling, throttled, group_id=0)
@@ -65,7 +65,9 @@ def visited(
 
 
 def sampled(simulation: SimEngine, sampling: Sampling) -> Cell:
-    return adaptive_timing.cell(visited(simulation, sampling), sampling, 1, Rates(1e6, 1.0))
+    return adaptive_timing.cell(
+        visited(simulation, sampling), sampling, 1, BandwidthFactors(1e6, 1.0)
+    )
 
 
 class Log(SimEngine):
@@ -150,7 +152,7 @@ def test_a_group_of_operations_counts_as_that_many() -> None:
         simulation, Sampling(max_time_s=60), run=simulation.grouped([launch(simulation)] * 5)
     )
     assert adaptive_timing.cell(
-        samples, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)
+        samples, Sampling(max_time_s=60), 5, BandwidthFactors(1e6, 1.0)
     ).time_s == pytest.approx(20e-6, rel=0.01)
 
 
@@ -189,7 +191,7 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     ticking.allocate(1 << 20, 1 << 20)
     samples = visited(ticking, Sampling(fixed=20))
     assert samples.tick_s == pytest.approx(32e-9)
-    cell = adaptive_timing.cell(samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
+    cell = adaptive_timing.cell(samples, Sampling(max_time_s=60), 1, BandwidthFactors(1e6, 1.0))
     plain = reported_interval(samples.by_visit(), Sampling(max_time_s=60).confidence)
     assert plain is not None
     assert cell.low_s is not None and cell.high_s is not None
@@ -217,11 +219,11 @@ def test_no_lateness_for_collectives_that_end_early() -> None:
     simulation = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
     samples = visited(simulation, Sampling(max_time_s=60))
     free = adaptive_timing.cell(
-        samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False
+        samples, Sampling(max_time_s=60), 1, BandwidthFactors(1e6, 1.0), synchronizes=False
     )
     assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
     assert adaptive_timing.cell(
-        samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)
+        samples, Sampling(max_time_s=60), 1, BandwidthFactors(1e6, 1.0)
     ).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
@@ -233,7 +235,7 @@ def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
     simulation = engine(2, alpha_us=20.0)
     samples = visited(simulation, Sampling(fixed=8), Two())
     cell = adaptive_timing.cell(
-        samples, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True
+        samples, Sampling(fixed=8), 2, BandwidthFactors(1e6, 1.0), synchronizes=False, uneven=True
     )
     assert cell.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
 
@@ -245,7 +247,7 @@ def test_lateness_of_independent_groups() -> None:
 
     simulation = engine(2, alpha_us=20.0)
     samples = visited(simulation, Sampling(fixed=8), Two())
-    cell = adaptive_timing.cell(samples, Sampling(fixed=8), 1, Rates(1e6, 1.0))
+    cell = adaptive_timing.cell(samples, Sampling(fixed=8), 1, BandwidthFactors(1e6, 1.0))
     assert cell.time_s == pytest.approx(1e-3), "the slower group"
     assert cell.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
 
@@ -262,12 +264,15 @@ def test_samples_of_a_slowed_gpu_are_repeated_and_never_precise() -> None:
         visited(engine(), Sampling(), throttled=lambda: next(answers)),
         Sampling(),
         1,
-        Rates(1e6, 1.0),
+        BandwidthFactors(1e6, 1.0),
     )
     assert (cell.visits, cell.stopped) == ([SAMPLES_PER_VISIT] * 8, "ok"), (
         "the third take was of a GPU at full speed"
     )
     slow = adaptive_timing.cell(
-        visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0)
+        visited(engine(), Sampling(), throttled=lambda: True),
+        Sampling(),
+        1,
+        BandwidthFactors(1e6, 1.0),
     )
     assert (slow.visits, slow.stopped) == ([SAMPLES_PER_VISIT] * 8, "unstable")

@@ -1,6 +1,6 @@
 """Changes of one host in several visits of a row, as one."""
 
-from busbw.core.telemetry import Carried, HostChange, XidEvent
+from busbw.core.telemetry import HostChange, LinkTraffic, XidEvent
 from busbw.measure.host_sampler import add_changes
 
 FIRST = HostChange(
@@ -15,7 +15,7 @@ FIRST = HostChange(
     moved={"tcp": {"RetransSegs": 2}},
     events=[XidEvent("0000:1b:00", 79)],
     unread=["a"],
-    links=[Carried("eth0", "ethernet", sent=5, received=None, pause_in_s=0.25, lost=1)],
+    links=[LinkTraffic("eth0", "ethernet", sent=5, received=None, pause_in_s=0.25, lost=1)],
     resent=3,
 )
 SECOND = HostChange(
@@ -28,8 +28,8 @@ SECOND = HostChange(
     moved={"tcp": {"RetransSegs": 1, "TCPTimeouts": 4}},
     unread=["a", "b"],
     links=[
-        Carried("eth0", "ethernet", sent=6, received=8, pause_in_s=0.5, lost=2),
-        Carried("eth1", "ethernet", sent=1),
+        LinkTraffic("eth0", "ethernet", sent=6, received=8, pause_in_s=0.5, lost=2),
+        LinkTraffic("eth1", "ethernet", sent=1),
     ],
     resent=4,
 )
@@ -52,8 +52,8 @@ def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
 def test_a_value_unknown_in_one_part_is_unknown_for_the_link() -> None:
     links = add_changes([FIRST, SECOND]).links
     assert links == [
-        Carried("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3),
-        Carried("eth1", "ethernet", sent=1),
+        LinkTraffic("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3),
+        LinkTraffic("eth1", "ethernet", sent=1),
     ]
 
 

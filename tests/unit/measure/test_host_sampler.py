@@ -4,13 +4,13 @@ visit.
 
 import pytest
 
-from busbw.core.result import Device
-from busbw.core.telemetry import GpuReading, Reading
+from busbw.core.result import RankDevice
+from busbw.core.telemetry import GpuReading, HostReading
 from busbw.host import host_vitals
 from busbw.measure.host_sampler import HostSampler
 
 HOT = 0x40  # NVML's HwThermalSlowdown
-GPU = [Device(0, 1, "h1", 0, "0000:1b:00", "GPU")]
+GPU = [RankDevice(0, 1, "h1", 0, "0000:1b:00", "GPU")]
 
 
 class Vitals:
@@ -27,13 +27,13 @@ class Vitals:
     def ask_gpus_again(self) -> None:
         self.gpus_due, self.repeated_asks = True, self.repeated_asks + 1
 
-    def read(self) -> Reading:
+    def read(self) -> HostReading:
         if self.gpus_due:
             self.gpus_due, self.gpus = (
                 False,
                 [GpuReading("0000:1b:00", reasons=self.reasons.pop(0))],
             )
-        return Reading("h1", 0.0, self.gpus)
+        return HostReading("h1", 0.0, self.gpus)
 
 
 @pytest.fixture

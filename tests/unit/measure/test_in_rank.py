@@ -10,7 +10,7 @@ from busbw.core.sweep import SweepSpec
 from busbw.measure.as_rank import stall_reporter
 from busbw.measure.events import Started
 from busbw.measure.rank import failure_report
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.report.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -19,7 +19,7 @@ SPEC = SweepSpec(collective="all_reduce")
 def test_a_stalled_rank_is_recorded_once_before_nccls_report(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    output = SweepOutput(Record(), view("csv"))
+    output = SweepOutput(RunRecord(), view("csv"))
     output.take(Started(Result(SPEC)))
     report = stall_reporter(output)
     report(Here(0, "h1", 7))

@@ -4,11 +4,11 @@ import socket
 
 import pytest
 
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.link_sampler import LinkSampler
 
-OWN = [Device(0, 1, "h1", 0, "", "CPU")]
+OWN = [RankDevice(0, 1, "h1", 0, "", "CPU")]
 links = pytest.mark.skipif(
     all(name == "lo" for _, name in socket.if_nameindex()),
     reason="no network interface but loopback",

@@ -3,14 +3,14 @@
 import pytest
 
 from busbw.core.link_samples import IB, NVLINK
-from busbw.core.result import Cell, Device, Result, ResultRow, World
+from busbw.core.result import Cell, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
-from busbw.core.telemetry import Carried, HostChange
+from busbw.core.telemetry import HostChange, LinkTraffic
 from busbw.measure.formats import link_table, table
 
 
-def watched(*links: Carried, rows: int = 1, resent: int | None = None) -> Result:
-    devices = [Device(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)]
+def watched(*links: LinkTraffic, rows: int = 1, resent: int | None = None) -> Result:
+    devices = [RankDevice(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)]
     changes = [HostChange(f"h{host}", 1.0, links=list(links), resent=resent) for host in range(2)]
     table_rows = [
         ResultRow(
@@ -33,7 +33,9 @@ def watched(*links: Carried, rows: int = 1, resent: int | None = None) -> Result
 def test_lines_have_the_traffic_of_each_host():
     text = link_table.text(
         watched(
-            Carried("mlx5_0", IB, sent=1_075_200, received=1_000_000, cnp_in=1234, pause_in_s=0.25),
+            LinkTraffic(
+                "mlx5_0", IB, sent=1_075_200, received=1_000_000, cnp_in=1234, pause_in_s=0.25
+            ),
             resent=0,
         )
     )
@@ -49,7 +51,9 @@ def test_lines_have_the_traffic_of_each_host():
 
 
 def test_many_links_are_one_line():
-    links = [Carried(f"GPU{number} NVLink", NVLINK, sent=10, received=10) for number in range(8)]
+    links = [
+        LinkTraffic(f"GPU{number} NVLink", NVLINK, sent=10, received=10) for number in range(8)
+    ]
     assert "8 GPUs nvlink" in link_table.text(watched(*links))
 
 
@@ -59,14 +63,14 @@ def test_a_run_that_was_not_watched_shows_nothing():
 
 def test_a_run_without_traffic_is_reported():
     assert (
-        link_table.text(watched(Carried("mlx5_0", IB, sent=0)))
+        link_table.text(watched(LinkTraffic("mlx5_0", IB, sent=0)))
         == "links: none carried data of this run\n"
     )
 
 
 def test_it_stands_under_the_table_and_keeps_to_the_terminal():
     result = watched(
-        Carried(
+        LinkTraffic(
             "mlx5_0", IB, sent=1_000_000, received=1, lost=1, dropped=2, cnp_in=3, cnp_out=4, ecn=5
         ),
         resent=6,
@@ -76,7 +80,7 @@ def test_it_stands_under_the_table_and_keeps_to_the_terminal():
 
 
 def test_lines_are_limited():
-    text = link_table.text(watched(Carried("mlx5_0", IB, sent=10), rows=link_table.MAX_LINES))
+    text = link_table.text(watched(LinkTraffic("mlx5_0", IB, sent=10), rows=link_table.MAX_LINES))
     assert (
         len(text.splitlines()) == 2 + link_table.MAX_LINES + 1
         and f"... {link_table.MAX_LINES} more lines" in text

@@ -3,9 +3,9 @@
 import pytest
 
 from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE
-from busbw.core.result import Device, Result, ResultRow, World
+from busbw.core.result import RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
-from busbw.core.telemetry import Carried, HostChange
+from busbw.core.telemetry import HostChange, LinkTraffic
 from busbw.measure.link_traffic import NETWORK, least_sent, loads
 
 SIZE, OPERATIONS = 1 << 20, 100
@@ -24,13 +24,13 @@ def result(
     groups: int = 1,
 ) -> Result:
     ranks = [f"h{host}" for host, count in enumerate(hosts) for _ in range(count)]
-    devices = [Device(rank, 1, host, 0, "", "CPU") for rank, host in enumerate(ranks)]
+    devices = [RankDevice(rank, 1, host, 0, "", "CPU") for rank, host in enumerate(ranks)]
     return Result(
         SweepSpec(collective=collective), world=World(devices, len(ranks), groups), rows=list(rows)
     )
 
 
-def change(*links: Carried, host: str = "h0", resent: int | None = None) -> HostChange:
+def change(*links: LinkTraffic, host: str = "h0", resent: int | None = None) -> HostChange:
     return HostChange(host, 1.0, links=list(links), resent=resent)
 
 
@@ -74,8 +74,8 @@ def test_it_is_unknown_without_a_count_of_operations():
 
 
 def test_ports_are_summed_and_the_troubled_ones_named():
-    first = Carried("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
-    second = Carried("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
+    first = LinkTraffic("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
+    second = LinkTraffic("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
     (load,) = loads(result(row(change(first, second, resent=7))))
     assert (load.kind, load.links, load.all.sent, load.all.received, load.all.lost) == (
         NETWORK,
@@ -88,24 +88,34 @@ def test_ports_are_summed_and_the_troubled_ones_named():
 
 
 def test_values_that_no_port_counts_are_unknown():
-    (load,) = loads(result(row(change(Carried("eth0", ETHERNET, sent=10)))))
+    (load,) = loads(result(row(change(LinkTraffic("eth0", ETHERNET, sent=10)))))
     assert (load.all.received, load.all.lost, load.all.cnp_in, load.resent) == (None,) * 4
 
 
 def test_ports_that_carried_none_of_the_data_are_left_out():
-    busy, idle = Carried("eth0", ETHERNET, sent=1000), Carried("eth1", ETHERNET, sent=9, lost=5)
+    busy, idle = (
+        LinkTraffic("eth0", ETHERNET, sent=1000),
+        LinkTraffic("eth1", ETHERNET, sent=9, lost=5),
+    )
     (load,) = loads(result(row(change(busy, idle))))
     assert load.all.name == "eth0" and load.all.lost is None
 
 
 def test_use_is_that_of_the_whole_run():
-    quiet = row(change(Carried("eth0", ETHERNET, sent=1), Carried("eth1", ETHERNET, sent=5)))
-    loud = row(change(Carried("eth0", ETHERNET, sent=10_000), Carried("eth1", ETHERNET, sent=5)))
+    quiet = row(
+        change(LinkTraffic("eth0", ETHERNET, sent=1), LinkTraffic("eth1", ETHERNET, sent=5))
+    )
+    loud = row(
+        change(LinkTraffic("eth0", ETHERNET, sent=10_000), LinkTraffic("eth1", ETHERNET, sent=5))
+    )
     assert [load.all.sent for load in loads(result(quiet, loud))] == [1, 10_000]
 
 
 def test_one_host_uses_nvlink_and_no_network():
-    links = Carried("eth0", ETHERNET, sent=10), Carried("GPU0 NVLink", NVLINK, sent=99, received=98)
+    links = (
+        LinkTraffic("eth0", ETHERNET, sent=10),
+        LinkTraffic("GPU0 NVLink", NVLINK, sent=99, received=98),
+    )
     (load,) = loads(result(row(change(*links)), hosts=(4,)))
     assert (load.kind, load.all.sent, load.resent) == (NVLINK, 99, None)
     assert load.least == OPERATIONS * 6 * SIZE, "four GPUs, 2 (n - 1) / n each"
@@ -113,7 +123,13 @@ def test_one_host_uses_nvlink_and_no_network():
 
 def test_a_slot_of_pcie_is_shown_where_it_resent_packets():
     slots = loads(
-        result(row(change(Carried("GPU0 PCIe", PCIE, lost=0), Carried("GPU1 PCIe", PCIE, lost=2))))
+        result(
+            row(
+                change(
+                    LinkTraffic("GPU0 PCIe", PCIE, lost=0), LinkTraffic("GPU1 PCIe", PCIE, lost=2)
+                )
+            )
+        )
     )
     assert [(load.kind, load.all.name, load.all.lost) for load in slots] == [(PCIE, "GPU1 PCIe", 2)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import SoloControl
@@ -10,8 +10,8 @@ from busbw.measure import links
 from busbw.measure.batches import HeldBatches
 
 
-def devices(hosts: list[str]) -> list[Device]:
-    return [Device(rank, 1, host, rank, "", "CPU") for rank, host in enumerate(hosts)]
+def devices(hosts: list[str]) -> list[RankDevice]:
+    return [RankDevice(rank, 1, host, rank, "", "CPU") for rank, host in enumerate(hosts)]
 
 
 def test_pairs_of_one_host_or_one_rank_per_host() -> None:

@@ -10,7 +10,7 @@ from printed_tables import EIGHT, MODERN, UNITS, ids, modern, old
 
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import Cell, Result
 from busbw.measure.formats import log_lines, nccl_tests_text, read_nccl_tests_text
 from busbw.report.registry import VIEWS
@@ -325,12 +325,12 @@ def test_the_column_of_iterations() -> None:
 @pytest.mark.parametrize(
     ("values", "kernel"),
     [
-        ("Coll  RING  LL  2", Kernel("Ring", "LL", 2)),
-        ("Coll  NVLS_TREE  SIMPLE  N/A", Kernel("NVLSTree", "Simple")),
+        ("Coll  RING  LL  2", NcclKernel("Ring", "LL", 2)),
+        ("Coll  NVLS_TREE  SIMPLE  N/A", NcclKernel("NVLSTree", "Simple")),
         ("N/A " * 4, None),
     ],
 )
-def test_the_columns_of_tuning(values: str, kernel: Kernel | None) -> None:
+def test_the_columns_of_tuning(values: str, kernel: NcclKernel | None) -> None:
     titles = f"{MODERN}  implementation  algo  proto  #channels"
     row = modern("all_reduce", 8).rows[3]
     result = read(f"{titles}\n{UNITS}\n{row}  {values}\n")

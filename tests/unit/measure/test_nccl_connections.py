@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.finding import Verdict
-from busbw.core.ran import Connection, Ran
+from busbw.core.ran import LoggedConnections, NcclConnection
 from busbw.core.result import Result
 from busbw.core.topology import Host, Nic, Topology
 from busbw.measure.formats import nccl_connections, read_nccl_tests_text
@@ -45,39 +45,42 @@ SOCKETS = said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0")
 @pytest.mark.parametrize(
     ("line", "connection"),
     [
-        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", Connection(0, 1, "P2P/CUMEM", None, 1)),
-        ("Channel 07 : 0[3b000] -> 1[af000] via P2P/IPC", Connection(0, 1, "P2P/IPC", None, 1)),
+        (
+            "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
+            NcclConnection(0, 1, "P2P/CUMEM", None, 1),
+        ),
+        ("Channel 07 : 0[3b000] -> 1[af000] via P2P/IPC", NcclConnection(0, 1, "P2P/IPC", None, 1)),
         (
             "Channel 00/0 : 2[2] -> 1[1] via P2P/direct pointer/read",
-            Connection(2, 1, "P2P/direct pointer", None, 1),
+            NcclConnection(2, 1, "P2P/direct pointer", None, 1),
         ),
         (
             "Channel 00/0 : 0[0] -> 3[3] via P2P/indirect/1[1]/read",
-            Connection(0, 3, "P2P/indirect", None, 1),
+            NcclConnection(0, 3, "P2P/indirect", None, 1),
         ),
-        ("Channel 00 : 0[0] -> 1[1] via SHM/CE/direct", Connection(0, 1, "SHM/CE", None, 1)),
-        ("Ring 00 : 7 -> 8 [send] via NET/IB/0/GDRDMA", Connection(7, 8, "NET/IB", True, 1)),
+        ("Channel 00 : 0[0] -> 1[1] via SHM/CE/direct", NcclConnection(0, 1, "SHM/CE", None, 1)),
+        ("Ring 00 : 7 -> 8 [send] via NET/IB/0/GDRDMA", NcclConnection(7, 8, "NET/IB", True, 1)),
         (
             "Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3(6)/GDRDMA(PCI)/Shared",
-            Connection(7, 8, "NET/IB", True, 1),
+            NcclConnection(7, 8, "NET/IB", True, 1),
         ),
         (
             "Channel 00/0 : 7[7] -> 8[0] [receive] via NET/AWS Libfabric/0/GDRDMA",
-            Connection(7, 8, "NET/AWS Libfabric", True, 1),
+            NcclConnection(7, 8, "NET/AWS Libfabric", True, 1),
         ),
         (
             "Channel 01/1 : 0[0] -> 1[0] [send] via NET/IB/0/Shared",
-            Connection(0, 1, "NET/IB", False, 1),
+            NcclConnection(0, 1, "NET/IB", False, 1),
         ),
         (
             "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0",
-            Connection(0, 1, "NET/Socket", None, 1),
+            NcclConnection(0, 1, "NET/Socket", None, 1),
         ),
     ],
 )
-def test_lines_of_all_releases(line: str, connection: Connection) -> None:
+def test_lines_of_all_releases(line: str, connection: NcclConnection) -> None:
     for label in ("", "[1,0]<stdout>:", " 0: ", "[2026-09-01 10:00:00] "):
-        assert nccl_connections.read(f"{label}{said(line)}") == Ran([connection])
+        assert nccl_connections.read(f"{label}{said(line)}") == LoggedConnections([connection])
 
 
 def test_both_ends_of_a_connection_count_its_channels_once_and_name_their_devices() -> None:
@@ -94,7 +97,7 @@ def test_both_ends_of_a_connection_count_its_channels_once_and_name_their_device
             host="node2",
         )
     )
-    (connection,) = (ran := nccl_connections.read(text) or Ran([])).connections
+    (connection,) = (ran := nccl_connections.read(text) or LoggedConnections([])).connections
     assert (connection.channels, connection.gdr) == (2, False), "one end does not use GDR"
     assert connection.devices == ["node1:mlx5_1", "node2:mlx5_2"], "a merged device has no name"
     assert ran.rdma == {"node1": ["mlx5_0", "mlx5_1"], "node2": ["mlx5_2"]}
@@ -102,7 +105,7 @@ def test_both_ends_of_a_connection_count_its_channels_once_and_name_their_device
 
 def test_a_recorded_log(recorded: Path) -> None:
     ran = nccl_connections.read((recorded / "patterns/nccl_2.28_rank_0.log").read_text())
-    assert ran == Ran([Connection(0, 1, "P2P/CUMEM", None, 32)])
+    assert ran == LoggedConnections([NcclConnection(0, 1, "P2P/CUMEM", None, 32)])
     assert nccl_connections.read((recorded / "patterns/clog_v1.log").read_text()) is None
 
 

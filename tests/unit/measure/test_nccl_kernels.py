@@ -6,7 +6,7 @@ import pytest
 from test_nccl_connections import log_result, said
 
 from busbw.cli.main import guarded
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.measure.formats import nccl_kernels
 from busbw.report.read import read
 from busbw.report.registry import view
@@ -20,23 +20,23 @@ BROADCAST = said("Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={
 @pytest.mark.parametrize(
     ("lines", "kernel"),
     [
-        (RING, Kernel("Ring", "LL", 2)),
-        (TREE, Kernel("NVLSTree", "Simple", 16)),
-        (said("AllReduce: 16384 Bytes -> Algo 1 proto 2 time 86.5"), Kernel("Ring", "Simple")),
-        (said("16384 Bytes -> Algo 0 proto 1 time 25.2"), Kernel("Tree", "LL128")),
-        (RING + TREE + TREE, Kernel("NVLSTree", "Simple", 16)),
+        (RING, NcclKernel("Ring", "LL", 2)),
+        (TREE, NcclKernel("NVLSTree", "Simple", 16)),
+        (said("AllReduce: 16384 Bytes -> Algo 1 proto 2 time 86.5"), NcclKernel("Ring", "Simple")),
+        (said("16384 Bytes -> Algo 0 proto 1 time 25.2"), NcclKernel("Tree", "LL128")),
+        (RING + TREE + TREE, NcclKernel("NVLSTree", "Simple", 16)),
         (BROADCAST, None),
         (said("AllReduce: 16384 Bytes -> Algo 9 proto 0 time 1"), None),
         (said("AllReduce: 16384 Bytes -> Algo N/A proto LL"), None),
     ],
 )
-def test_rows_of_a_log_have_the_kernel_of_their_size(lines: str, kernel: Kernel | None) -> None:
+def test_rows_of_a_log_have_the_kernel_of_their_size(lines: str, kernel: NcclKernel | None) -> None:
     assert [row.ran for row in log_result(lines).rows] == [None, kernel]
 
 
 @pytest.mark.parametrize("channels", ["", "N/A", "-1", "9" * 5, "٣"])
 def test_an_unknown_number_of_channels_is_0(channels: str) -> None:
-    assert nccl_kernels.kernel("RING", "LL", channels) == Kernel("Ring", "LL")
+    assert nccl_kernels.kernel("RING", "LL", channels) == NcclKernel("Ring", "LL")
 
 
 def test_the_table_shows_kernels_by_request_and_nccl_tests_text_never() -> None:
@@ -52,7 +52,9 @@ def test_the_table_shows_kernels_by_request_and_nccl_tests_text_never() -> None:
     colored = view("table", 80, colors=True, ran=True).render(result)
     assert "channels" in colored
     assert "Ring" not in view("nccl-tests", ran=True).render(result)
-    assert read(view("json").render(result).encode(), "x").rows[1].ran == Kernel("Ring", "LL", 2)
+    assert read(view("json").render(result).encode(), "x").rows[1].ran == NcclKernel(
+        "Ring", "LL", 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_other_formats_have_no_columns_to_add(
 def test_kernels_in_place_are_those_of_cells_in_place() -> None:
     result, other = log_result(RING), log_result(RING)
     row = result.rows[1]
-    row.in_place, row.ran_in_place = row.out_of_place, Kernel("Tree", "LL", 2)
+    row.in_place, row.ran_in_place = row.out_of_place, NcclKernel("Tree", "LL", 2)
     other.rows[1].in_place = row.out_of_place
     shown = view("table", 80, ran=True).render(result)
     assert "in place NCCL ran 1 of 2 sizes differently: at 16 KiB Tree LL, 2 channels\n" in shown

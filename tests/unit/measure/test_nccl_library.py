@@ -11,7 +11,7 @@ import pytest
 from busbw.cli.main import guarded
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.nccl_library import NcclLibrary
-from busbw.core.result import Library
+from busbw.core.result import EngineLibrary
 from busbw.core.sweep import SweepSpec
 from busbw.engines import registry
 from busbw.measure import nccl_library
@@ -57,14 +57,14 @@ def test_a_library_that_nobody_would_get_is_refused(library):
 
 
 def test_what_ran_must_be_what_was_chosen():
-    used = Library("nccl", 23203)
+    used = EngineLibrary("nccl", 23203)
     nccl_library.confirm(CHOSEN, used)
     assert used.versions == {"libnccl": "sha256 0123456789abcdef"}
     with pytest.raises(NoMeasurement, match=r"--nccl 2\.32\.3: 2\.28\.9 ran on "):
-        nccl_library.confirm(CHOSEN, Library("nccl", 22809))
+        nccl_library.confirm(CHOSEN, EngineLibrary("nccl", 22809))
     with pytest.raises(UsageError, match="PyTorch found no GPU and does not use NCCL"):
-        nccl_library.confirm(CHOSEN, Library("torch"))
-    nccl_library.confirm(None, Library("torch"))
+        nccl_library.confirm(CHOSEN, EngineLibrary("torch"))
+    nccl_library.confirm(None, EngineLibrary("torch"))
 
 
 def test_ranks_get_the_library_with_their_job():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import Result
 from busbw.measure.formats import nccl_tests_json
 from busbw.report.read import read
@@ -60,7 +60,7 @@ def test_version_4_adds_tuning_to_rows(recorded: Path) -> None:
     document["args"] += ["-U", "1"]
     result, without = read(json.dumps(document).encode(), "x"), read(data, "x")
     assert result.spec.tuning == 1
-    assert {row.ran for row in result.rows} == {Kernel("Ring", "LL", 2)}
+    assert {row.ran for row in result.rows} == {NcclKernel("Ring", "LL", 2)}
     for row in result.rows:
         row.ran = None
     assert result.rows == without.rows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.measure.formats import nccl_tests_text as text
 from busbw.report.read import read
 from busbw.report.registry import view
@@ -201,8 +201,8 @@ def test_only_names_ending_in_json_are_announced(make: Make) -> None:
 
 
 def test_an_engine_without_nccl_and_without_pci(make: Make) -> None:
-    device = Device(0, 77, "a-very-long-host-name.cluster", 0, "", "CPU")
-    result = make(library=Library("mpi"), world=World([device], 1))
+    device = RankDevice(0, 77, "a-very-long-host-name.cluster", 0, "", "CPU")
+    result = make(library=EngineLibrary("mpi"), world=World([device], 1))
     assert text.header(result).startswith(
         "# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=0 nccl-library=0\n"
     )
@@ -214,9 +214,9 @@ def test_an_engine_without_nccl_and_without_pci(make: Make) -> None:
 
 def test_the_devices_of_one_process_end_after_two_kilobytes(make: Make) -> None:
     devices = [
-        Device(rank, 5, "node1", rank, "0000:00:01", "NVIDIA " + "H" * 60) for rank in range(40)
+        RankDevice(rank, 5, "node1", rank, "0000:00:01", "NVIDIA " + "H" * 60) for rank in range(40)
     ]
-    devices.append(Device(40, 6, "node1", 0, "0000:00:02", "NVIDIA", process=1))
+    devices.append(RankDevice(40, 6, "node1", 0, "0000:00:02", "NVIDIA", process=1))
     lines = text.header(make(world=World(devices, 2))).split("# Using devices\n")[1]
     first = lines[: lines.index("#  Rank 40")]
     assert len(first) == 2047

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Library
+from busbw.core.result import EngineLibrary
 from busbw.core.sweep import SweepSpec
 from busbw.host import net_plugin
 from busbw.launch.control import SoloControl
@@ -20,7 +20,7 @@ from busbw.measure import network
 from busbw.measure.job import SweepJob, decode_job, encode
 from busbw.measure.sweep import measure
 
-NCCL = Library("nccl", 22809)
+NCCL = EngineLibrary("nccl", 22809)
 
 
 class Ranks(SoloControl):
@@ -211,7 +211,7 @@ def test_an_unlogged_network_is_not_assumed() -> None:
 
 def test_pytorch_without_a_gpu_has_no_network_to_choose() -> None:
     with pytest.raises(UsageError, match="PyTorch found no GPU"):
-        network.agreed(job("socket", "torch"), SoloControl(), Library("torch"), ())
+        network.agreed(job("socket", "torch"), SoloControl(), EngineLibrary("torch"), ())
 
 
 def test_a_job_of_an_engine_without_nccl_is_refused() -> None:

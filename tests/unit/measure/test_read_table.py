@@ -17,8 +17,8 @@ from busbw.cli.terminal import COLUMNS
 from busbw.core.cells import headline
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
-from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, Finding, Verdict
-from busbw.core.result import Cell, Device, Ideal, Library, Result, ResultRow, World
+from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, Ideal, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling
 from busbw.measure.formats import read_table, read_table_head, table
 from busbw.report.read import read
@@ -74,7 +74,7 @@ def sweeps(draw: st.DrawFn) -> Result:
     findings = draw(
         st.lists(
             st.builds(
-                Finding,
+                RunFinding,
                 st.sampled_from(["data", "link.width"]),
                 st.sampled_from(Verdict),
                 TEXT.map(lambda text: f"m {text}".strip()),
@@ -87,8 +87,8 @@ def sweeps(draw: st.DrawFn) -> Result:
     return make_result(
         rows,
         spec=spec | {"collective": collective.name},
-        world=World([Device(rank, 1, "h", rank, "", name) for rank in range(ranks)], ranks),
-        library=draw(st.builds(Library, st.just("nccl"), st.sampled_from([0, 22809, 2804]))),
+        world=World([RankDevice(rank, 1, "h", rank, "", name) for rank in range(ranks)], ranks),
+        library=draw(st.builds(EngineLibrary, st.just("nccl"), st.sampled_from([0, 22809, 2804]))),
         loop=draw(st.sampled_from(["", "native", "python"])),
         complete=draw(st.booleans()),
         errors=draw(st.lists(st.just("rank 3 on h: lost"), max_size=1)),
@@ -198,7 +198,9 @@ def test_the_table_of_a_narrow_terminal_is_read(width: int) -> None:
     whole = make_result(
         ideal=Ideal(450e9, "ring", "NVLink 4", ""),
         findings=[
-            Finding("data", Verdict.FAIL, "wrong " * 20 + "end", "seen " * 20 + "end", "run again")
+            RunFinding(
+                "data", Verdict.FAIL, "wrong " * 20 + "end", "seen " * 20 + "end", "run again"
+            )
         ],
     )
     text = view("table", width, colors=True).render(whole)
@@ -223,7 +225,7 @@ def test_a_cut_table_has_its_whole_rows_and_did_not_end() -> None:
 
 
 def test_doubts_are_findings() -> None:
-    devices = [Device(rank, 1, f"h{rank // 2}", rank, "", "CPU") for rank in range(4)]
+    devices = [RankDevice(rank, 1, f"h{rank // 2}", rank, "", "CPU") for rank in range(4)]
     hosts = printed(make_result(world=World(devices, 4)))
     again = read_table.read(hosts)
     assert [finding.id for finding in again.findings] == [LOG_RANKS]

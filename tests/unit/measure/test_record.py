@@ -20,7 +20,7 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Note, RowDone, Started
-from busbw.measure.record import Record, check_writable, encoded, save
+from busbw.measure.record import RunRecord, check_writable, encoded, save
 
 SPEC = SweepSpec(collective="all_reduce")
 SOURCE = Path(__file__).parents[3] / "src"
@@ -54,7 +54,7 @@ def test_every_row_is_written_to_the_file_immediately(
 ) -> None:
     monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # also on a busy machine
     file = tmp_path / "result.json"
-    record = Record(file)
+    record = RunRecord(file)
     assert not file.exists(), "nothing is written before the run starts"
     record.take(started())
     assert (read(file).rows, read(file).complete) == ([], False)
@@ -68,7 +68,7 @@ def test_every_row_is_written_to_the_file_immediately(
 
 
 def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
-    record = Record(tmp_path / "result.json")
+    record = RunRecord(tmp_path / "result.json")
     record.take(started())
     for repeat in range(2):
         for final in (False, True):
@@ -88,7 +88,7 @@ def test_a_program_suspended_while_it_writes_continues_writing(
     """
     times = iter([0.0, 0.0, 1.0, 100.0, 100.9, 100.9, 101.1, 101.1])
     monkeypatch.setattr("busbw.measure.record.time", SimpleNamespace(monotonic=lambda: next(times)))
-    record = Record(tmp_path / "result.json")
+    record = RunRecord(tmp_path / "result.json")
     record.take(started())
     saved = []
     for take in (lambda: record.take(row(0)), lambda: record.take(row(1)), *[record.catch_up] * 2):
@@ -98,7 +98,7 @@ def test_a_program_suspended_while_it_writes_continues_writing(
 
 
 def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
-    record = Record(tmp_path / "result.json")
+    record = RunRecord(tmp_path / "result.json")
     record.take(Note("hello"))
     assert list(tmp_path.iterdir()) == []
     assert record.result is None
@@ -110,7 +110,7 @@ def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(
 ) -> None:
     file, report = tmp_path / "result.json", tmp_path / "report.html"
     file.touch(0o666)
-    record = Record(file)
+    record = RunRecord(file)
     record.take(started())
     before = os.umask(mask)
     try:
@@ -125,7 +125,7 @@ def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(
 
 
 def test_a_reason_of_the_end_is_kept_without_secrets(tmp_path: Path) -> None:
-    record = Record(tmp_path / "result.json")
+    record = RunRecord(tmp_path / "result.json")
     record.take(started())
     record.run_aborted("mpirun -x HF_TOKEN=abcdef ended with 1")
     assert read(tmp_path / "result.json").errors == ["mpirun -x HF_TOKEN=*** ended with 1"]
@@ -135,7 +135,7 @@ def test_without_a_file_the_result_stays_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    record = Record(None)
+    record = RunRecord(None)
     record.take(started())
     record.take(row(0))
     assert len(record.result.rows) == 1
@@ -145,7 +145,7 @@ def test_without_a_file_the_result_stays_in_memory(
 def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.record.QUICK_S", 60)  # a busy machine writes every row too
     file = tmp_path / "result.json"
-    record = Record(file)
+    record = RunRecord(file)
     record.take(started())
     row_counts: list[int] = []
     finished = threading.Event()
@@ -175,7 +175,7 @@ def test_a_run_that_is_interrupted_while_it_writes_knows_its_file(
     """By SIGINT, right before or after the new file has replaced the old one."""
     replace = Path.replace
     for replaces in (False, True):
-        record = Record(tmp_path / f"{replaces}.json")
+        record = RunRecord(tmp_path / f"{replaces}.json")
         record.take(started())
         record.take(row(0))
 
@@ -199,7 +199,7 @@ def test_a_file_that_another_run_replaces_is_left_to_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
     file = tmp_path / "results" / "result.json"
-    one, other = Record(file), Record(file)
+    one, other = RunRecord(file), RunRecord(file)
     for record, rows in ((one, 1), (other, 2), (one, 3)):
         if record.result is None:
             record.take(started())
@@ -215,7 +215,7 @@ def test_an_interrupted_writer_leaves_the_old_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "result.json"
-    record = Record(file)
+    record = RunRecord(file)
     record.take(started())
     record.take(row(0))
 
@@ -250,7 +250,7 @@ def test_an_unwritable_path_is_refused_before_the_run(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(UsageError) as caught:
-        Record(tmp_path / name)
+        RunRecord(tmp_path / name)
     assert caught.value.message == f"--json {tmp_path / name}: {reason}"
     assert caught.value.hint
 
@@ -284,7 +284,7 @@ def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:
     link = tmp_path / "latest.json"
     link.symlink_to("runs/5.json")
     (tmp_path / "runs").mkdir()
-    Record(link).take(started())
+    RunRecord(link).take(started())
     assert link.is_symlink()
     assert read(tmp_path / "runs" / "5.json").argv == ["busbw"]
     assert [entry.name for entry in (tmp_path / "runs").iterdir()] == ["5.json"]
@@ -300,7 +300,7 @@ def test_rows_are_saved_elsewhere_once_the_directory_has_vanished(
     (tmp_path / "home" / "result.json").write_text("an older one")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "work")
-    record = Record(Path("../gone/result.json") if working_directory == "there" else file)
+    record = RunRecord(Path("../gone/result.json") if working_directory == "there" else file)
     (tmp_path / "gone").rmdir()
     if working_directory == "gone too":
         (tmp_path / "work").rmdir()
@@ -334,7 +334,7 @@ def test_a_run_without_a_file_is_saved_in_the_home_if_the_working_directory_cann
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir("/proc")
-    record = Record()
+    record = RunRecord()
     record.take(started())
     record.take(row(0))
     record.keep(Path("busbw-result-1.json"))
@@ -362,7 +362,7 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(
     monkeypatch.chdir("/proc")
     monkeypatch.setenv("HOME", "/proc")
     monkeypatch.setattr("tempfile.tempdir", "/proc")
-    record = Record(full_disk / "result.json")
+    record = RunRecord(full_disk / "result.json")
     record.take(started())
     while record.problem is None and len(record.result.rows) < 100:
         record.take(row(len(record.result.rows), samples=100))

@@ -18,7 +18,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.result import Mismatch
 from busbw.core.sweep import Sampling
-from busbw.engines.base import Call
+from busbw.engines.base import CollectiveCall
 from busbw.engines.sim import SimEngine
 from busbw.measure import batches, cell_run, runner
 
@@ -270,7 +270,7 @@ def test_rounds_stop_at_the_first_bad_one(measured: Measure) -> None:
 class BadFromThirdRound(SimEngine):
     """Right twice, then wrong."""
 
-    def _corrupt(self, call: Call) -> None:
+    def _corrupt(self, call: CollectiveCall) -> None:
         self.rounds = getattr(self, "rounds", 0) + 1
         if self.rounds >= 3:
             self.view(call, "recv", 1)[0] ^= 0x80
@@ -287,7 +287,7 @@ class BadWhereShifted(SimEngine):
     examine.
     """
 
-    def _corrupt(self, call: Call) -> None:
+    def _corrupt(self, call: CollectiveCall) -> None:
         if call.shift_bytes:
             self.view(call, "recv", 1)[4] ^= 0x40
 
@@ -342,7 +342,7 @@ def test_check_timed_passes_correct_data_and_requires_checks(measured: Measure) 
 class AllWrong(SimEngine):
     """Corrupts every element of every rank."""
 
-    def _corrupt(self, call: Call) -> None:
+    def _corrupt(self, call: CollectiveCall) -> None:
         for rank in self.ranks:
             self.view(call, "recv", rank)[:] ^= 1
 

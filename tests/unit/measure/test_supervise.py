@@ -15,7 +15,7 @@ import pytest
 from busbw.cli.output import SweepOutput
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 from busbw.core.rank_messages import Gone, Here, Report, Stalled, encode
-from busbw.core.result import Library, Result
+from busbw.core.result import EngineLibrary, Result
 from busbw.core.sweep import SweepSpec
 from busbw.launch.launcher_noise import FRAME_LINES, Framing
 from busbw.launch.rank_monitor import PROGRAM
@@ -25,9 +25,9 @@ from busbw.measure.events import encode as event
 from busbw.measure.job import SweepJob
 from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.rank_failure import FAILED_PREFIX, Failed, RankFailed
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.supervise import Follower, launch
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.report.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -54,7 +54,7 @@ class Acknowledging(SweepOutput):
     """
 
     def __init__(self, acknowledged: Path) -> None:
-        super().__init__(Record(), view("csv"))
+        super().__init__(RunRecord(), view("csv"))
         self.acknowledged = acknowledged
 
     def take(self, event: Event) -> None:
@@ -190,11 +190,11 @@ def test_an_unclosed_frame_hides_at_most_one_message() -> None:
 def test_waiting_for_nccl_ends_with_another_engine() -> None:
     follower = Follower(
         LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, ranks=2)),
-        SweepOutput(Record(), view("csv")),
+        SweepOutput(RunRecord(), view("csv")),
     )
     assert follower.monitor.library_reports
     for name, waited in (("mpi", False), ("nccl", True)):
-        started = event(Started(Result(SPEC, library=Library(name)))).decode().strip()
+        started = event(Started(Result(SPEC, library=EngineLibrary(name)))).decode().strip()
         with pytest.raises(BusbwError):  # the launcher ends without a result
             follower.follow(["echo", started], 10)
         assert follower.monitor.library_reports is waited
@@ -221,12 +221,12 @@ def test_a_startup_race_of_mpi_is_retried_once(
         f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo"
         f" {shlex.quote(RACE)} >&2; exit 139"
     )
-    output = SweepOutput(Record(), view("csv"))
+    output = SweepOutput(RunRecord(), view("csv"))
     job = SweepJob(sweep=SPEC, engine="mpi", ranks=2, launch_limit_s=5.0)
     prepared = LauncherCommand(argv=["sh", "-c", script], job=job)
     monkeypatch.setattr(supervise, "launcher_command", lambda *_: prepared)
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
-        launch(job, Placement(), output)
+        launch(job, LaunchTarget(), output)
     assert "a rank crashed in MPI_Init" in capsys.readouterr().err
     assert (tmp_path / "starts").read_text() == "\n\n"
 

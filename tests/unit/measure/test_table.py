@@ -9,8 +9,8 @@ from rich.console import Console
 
 from busbw.cli.terminal import COLUMNS
 from busbw.core.cells import figures
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Ideal, Library, Result, ResultRow
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, Ideal, Result, ResultRow
 from busbw.history.run_keys import stored
 from busbw.measure.formats import markdown, table, table_rich
 from busbw.report import summary
@@ -21,14 +21,14 @@ from busbw.ui import number_formats
 
 Make = Callable[..., Result]
 FINDINGS = [
-    Finding(
+    RunFinding(
         "link.width",
         Verdict.FAIL,
         "GPU 3 has 8 of 16 PCIe lanes",
         "current_link_width=8",
         "reseat the card, then run busbw check",
     ),
-    Finding("gpu.clock", Verdict.PASS, "clocks were steady"),
+    RunFinding("gpu.clock", Verdict.PASS, "clocks were steady"),
 ]
 IDEAL = Ideal(450e9, "ring", "NVLink 4", "18 links x 25 GB/s")
 
@@ -268,7 +268,7 @@ def test_versions_of_nccl(number: int, text: str) -> None:
 
 def test_the_network_of_nccl_is_beside_its_version(make: Make) -> None:
     assert "nccl engine, NCCL 2.28.9, network Socket\n" in table.header(
-        make(library=Library("nccl", 22809, network="Socket"))
+        make(library=EngineLibrary("nccl", 22809, network="Socket"))
     )
     assert "nccl engine, NCCL 2.28.9\n" in table.header(make()), "nothing where nobody could tell"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.engines.base import Call, Launch
+from busbw.engines.base import CollectiveCall, Launch
 
 from .conftest import Noting
 
@@ -26,7 +26,7 @@ def test_the_steps_of_a_classic_cell(measured: Measure) -> None:
 
 def test_only_a_barrier_follows_the_untimed_operation(measured: Measure) -> None:
     class Binding(Noting):
-        def bind(self, call: Call) -> Launch:
+        def bind(self, call: CollectiveCall) -> Launch:
             self.log.append(("bind",))
             return super().bind(call)
 

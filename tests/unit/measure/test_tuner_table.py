@@ -9,11 +9,11 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import Header, Pattern
 from busbw.launch.control import SoloControl
 from busbw.measure import tuner_table
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 
 
 def pattern(*rows: Arguments) -> Pattern:
-    tally = Tally(Header(), ordered=False)
+    tally = CallTally(Header(), ordered=False)
     tally.add_comm(8)
     tally.add_comm(2)
     for row in rows:

@@ -10,14 +10,14 @@ from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import dtype
 from busbw.core.layouts import InPlace, Layout
 from busbw.core.redops import redop
-from busbw.engines.base import Call, Probe, Region, Wrong
+from busbw.engines.base import CollectiveCall, Probe, Region, WrongData
 from busbw.measure.verification import Tally, around, expected
 
 ALL = pytest.mark.parametrize("row", COLLECTIVES, ids=lambda row: row.name)
 
 
 @st.composite
-def calls(draw: st.DrawFn, row: Collective) -> tuple[Call, int]:
+def calls(draw: st.DrawFn, row: Collective) -> tuple[CollectiveCall, int]:
     ranks, itemsize = draw(st.integers(1, 8)), 8
     layout_root = draw(st.integers(0, ranks - 1))
     buffers = row.buffers(draw(st.integers(0, 90)), ranks, itemsize)
@@ -30,7 +30,7 @@ def calls(draw: st.DrawFn, row: Collective) -> tuple[Call, int]:
     if matrix:
         send, recv = max(map(sum, matrix)), max(map(sum, zip(*matrix, strict=True)))
     in_place = row.in_place_checked and draw(st.booleans())
-    call = Call(
+    call = CollectiveCall(
         row,
         dtype("double"),
         redop("sum") if row.reduces else None,
@@ -97,10 +97,14 @@ def test_moves_arrive_and_the_rest_is_untouched(row: Collective, data: st.DataOb
 
 
 def test_ranks_without_a_result_keep_their_buffer() -> None:
-    reduce = Call(collective("reduce"), dtype("float"), redop("sum"), Layout(8, 2, 0), 8, 8, False)
+    reduce = CollectiveCall(
+        collective("reduce"), dtype("float"), redop("sum"), Layout(8, 2, 0), 8, 8, False
+    )
     assert expected(reduce, 0) == [Region(0, 8, "reduced")]
     assert expected(reduce, 1) == [Region(0, 8, "untouched")]
-    gather = Call(collective("gather"), dtype("float"), None, Layout(4, 3, 0), 4, 12, True)
+    gather = CollectiveCall(
+        collective("gather"), dtype("float"), None, Layout(4, 3, 0), 4, 12, True
+    )
     assert expected(gather, 1) == [
         Region(0, 4, "untouched"),
         Region(4, 4, "sent", 1, 0),
@@ -109,15 +113,15 @@ def test_ranks_without_a_result_keep_their_buffer() -> None:
 
 
 def test_in_place_sentinels_surround_the_ranks_own_part() -> None:
-    call = Call(collective("all_gather"), dtype("float"), None, Layout(4, 3), 4, 12, True)
+    call = CollectiveCall(collective("all_gather"), dtype("float"), None, Layout(4, 3), 4, 12, True)
     assert around(call, 1) == [Region(0, 4, "untouched"), Region(8, 4, "untouched")]
 
 
 def test_a_tally_adds_rounds_and_names_ranks() -> None:
     probe, tally = Probe(1, dtype("int8"), None, 2), Tally()
-    tally.add([4, 5], [Wrong(0), Wrong(3, 7, b"\x01", b"\xff")], probe)
-    tally.add([4, 5], [Wrong(0), Wrong(0)], probe)
-    tally.add([4, 5], [Wrong(1, 0, b"\x00", b"\x80"), Wrong(1, 1, b"\x02", b"\x03")], probe)
+    tally.add([4, 5], [WrongData(0), WrongData(3, 7, b"\x01", b"\xff")], probe)
+    tally.add([4, 5], [WrongData(0), WrongData(0)], probe)
+    tally.add([4, 5], [WrongData(1, 0, b"\x00", b"\x80"), WrongData(1, 1, b"\x02", b"\x03")], probe)
     assert (tally.wrong, tally.bad_rounds) == (5, 2)
     assert [(m.rank, m.offset, m.expected, m.got, m.wrong) for m in tally.mismatches] == [
         (5, 7, "1", "-1", 3), (4, 0, "0", "-128", 1), (5, 1, "2", "3", 1),
@@ -127,5 +131,5 @@ def test_a_tally_adds_rounds_and_names_ranks() -> None:
 
 def test_a_wrong_sign_of_zero_is_detected() -> None:
     probe, tally = Probe(1, dtype("half"), None, 1), Tally()
-    tally.add([0], [Wrong(1, 0, b"\x00\x00", b"\x00\x80")], probe)
+    tally.add([0], [WrongData(1, 0, b"\x00\x00", b"\x00\x80")], probe)
     assert (tally.mismatches[0].expected, tally.mismatches[0].got) == ("0.0", "-0.0")

@@ -13,8 +13,14 @@ from test_nccl_connections import log_result, said
 from test_nccl_kernels import RING
 
 from busbw.core.errors import TimedOut
-from busbw.core.ran import Connection, Kernel, Ran, Unlisted, merged
-from busbw.core.result import Device
+from busbw.core.ran import (
+    LoggedConnections,
+    NcclConnection,
+    NcclKernel,
+    UnlistedConnections,
+    merged,
+)
+from busbw.core.result import RankDevice
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
 from busbw.engines.nccl_log import Log
@@ -27,7 +33,7 @@ from busbw.report.registry import view
 from busbw.stats.compare import compare
 
 JOB = SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="nccl")
-RING_LL, TREE_LL = Kernel("Ring", "LL", 4), Kernel("Tree", "LL", 4)
+RING_LL, TREE_LL = NcclKernel("Ring", "LL", 4), NcclKernel("Tree", "LL", 4)
 
 
 class Others(SoloControl):
@@ -40,7 +46,7 @@ class Others(SoloControl):
 class Asked(Engine):
     """An engine of NCCL with a profiler that takes `kernels`, and does not keep one more."""
 
-    def __init__(self, kernels: Sequence[Kernel] = ()) -> None:
+    def __init__(self, kernels: Sequence[NcclKernel] = ()) -> None:
         self.kernels, self.lost, self.stopped = list(kernels), 0, 0
 
     def profiler(self) -> Any:
@@ -49,7 +55,7 @@ class Asked(Engine):
     def start(self) -> bool:
         return True
 
-    def stop(self) -> list[Kernel]:
+    def stop(self) -> list[NcclKernel]:
         self.lost += 1
         self.stopped += 1
         return self.kernels
@@ -68,12 +74,17 @@ def party(world: SoloControl) -> Party:
     [
         ([], None),
         ([RING_LL, RING_LL, TREE_LL], RING_LL),
-        ([Kernel("SendRecv", "", 2), Kernel("SendRecv", "", 8)], Kernel("SendRecv", "", 8)),
-        ([Kernel("SendRecv", "", 8), TREE_LL], TREE_LL),
+        (
+            [NcclKernel("SendRecv", "", 2), NcclKernel("SendRecv", "", 8)],
+            NcclKernel("SendRecv", "", 8),
+        ),
+        ([NcclKernel("SendRecv", "", 8), TREE_LL], TREE_LL),
         ([TREE_LL, RING_LL, RING_LL], RING_LL),
     ],
 )
-def test_one_kernel_stands_for_all_ranks(kernels: list[Kernel], kernel: Kernel | None) -> None:
+def test_one_kernel_stands_for_all_ranks(
+    kernels: list[NcclKernel], kernel: NcclKernel | None
+) -> None:
     assert what_ran.of_all(kernels) == kernel
 
 
@@ -108,14 +119,16 @@ def test_a_profiler_in_a_file_of_nccl_is_not_displaced(tmp_path: Path) -> None:
 
 
 def test_no_process_records_if_one_cannot() -> None:
-    recorder = what_ran.agreed(Asked(), party(Others()), what_ran.Counts(), "")
+    recorder = what_ran.agreed(Asked(), party(Others()), what_ran.OperationCounts(), "")
     assert not recorder.running and recorder.missing() == "busbw-native is not installed on h2"
-    gloo = what_ran.agreed(OneRank(), party(SoloControl()), what_ran.Counts(), "not installed")
+    gloo = what_ran.agreed(
+        OneRank(), party(SoloControl()), what_ran.OperationCounts(), "not installed"
+    )
     assert not gloo.running and gloo.missing() == "", "an engine that does not use NCCL"
 
 
 def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
-    counts = what_ran.Counts()
+    counts = what_ran.OperationCounts()
     for engine in (Asked(), Asked([RING_LL]), Asked([TREE_LL])):
         world = party(SoloControl())
         world.group = Processes(2)
@@ -131,7 +144,7 @@ def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
 
 def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
     engine = Asked()
-    recorder = what_ran.agreed(engine, party(SoloControl()), what_ran.Counts(), "")
+    recorder = what_ran.agreed(engine, party(SoloControl()), what_ran.OperationCounts(), "")
     engine.stopped = 0
     with pytest.raises(TimedOut):
         recorder.record(lambda: None, -1)
@@ -139,22 +152,24 @@ def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
 
 
 def test_both_ends_of_a_connection_are_one() -> None:
-    sender = Ran(
-        [Connection(0, 1, "NET/IB", True, 2, ["h1:mlx5_0"]), Connection(2, 0, "P2P/CUMEM")],
+    sender = LoggedConnections(
+        [NcclConnection(0, 1, "NET/IB", True, 2, ["h1:mlx5_0"]), NcclConnection(2, 0, "P2P/CUMEM")],
         {"h1": ["mlx5_0"]},
     )
-    receiver = Ran([Connection(0, 1, "NET/IB", False, 4, ["h2:mlx5_1"])], {"h2": ["mlx5_1"]})
-    assert merged([sender, None, receiver]) == Ran(
+    receiver = LoggedConnections(
+        [NcclConnection(0, 1, "NET/IB", False, 4, ["h2:mlx5_1"])], {"h2": ["mlx5_1"]}
+    )
+    assert merged([sender, None, receiver]) == LoggedConnections(
         [
-            Connection(0, 1, "NET/IB", False, 4, ["h1:mlx5_0", "h2:mlx5_1"]),
-            Connection(2, 0, "P2P/CUMEM"),
+            NcclConnection(0, 1, "NET/IB", False, 4, ["h1:mlx5_0", "h2:mlx5_1"]),
+            NcclConnection(2, 0, "P2P/CUMEM"),
         ],
         {"h1": ["mlx5_0"], "h2": ["mlx5_1"]},
     )
     assert merged([None, None]) is None
 
 
-def all_to_all(ranks: int) -> list[Connection]:
+def all_to_all(ranks: int) -> list[NcclConnection]:
     """Of each rank to each other: within hosts of 8 ranks by P2P, one pair by SHM."""
     rows = []
     for sender in range(ranks):
@@ -163,11 +178,11 @@ def all_to_all(ranks: int) -> list[Connection]:
             if sender == receiver:
                 continue
             if {sender, receiver} == {8, 9}:
-                rows.append(Connection(sender, receiver, "SHM/direct"))
+                rows.append(NcclConnection(sender, receiver, "SHM/direct"))
             elif sender // 8 == receiver // 8:
-                rows.append(Connection(sender, receiver, "P2P/CUMEM"))
+                rows.append(NcclConnection(sender, receiver, "P2P/CUMEM"))
             else:
-                rows.append(Connection(sender, receiver, "NET/IB", True, 2, ends))
+                rows.append(NcclConnection(sender, receiver, "NET/IB", True, 2, ends))
     return rows
 
 
@@ -175,7 +190,7 @@ def test_of_very_many_connections_only_slow_ones_are_listed() -> None:
     connections = all_to_all(96)
     result = log_result("")
     result.library.nccl = 22809
-    result.ran = ran = merged([Ran(connections)])
+    result.ran = ran = merged([LoggedConnections(connections)])
     assert ran and {row.transport for row in ran.connections} == {"SHM/direct"}
     assert ran.transports() == {
         "NET/IB with GDR": 96 * 88,
@@ -217,8 +232,8 @@ class OneRank(Engine):
     def __init__(self, rank: int = 0) -> None:
         self.ranks = (rank,)
 
-    def devices(self) -> list[Device]:
-        return [Device(self.ranks[0], 1, "h", 0, "", "")]
+    def devices(self) -> list[RankDevice]:
+        return [RankDevice(self.ranks[0], 1, "h", 0, "", "")]
 
 
 def test_connections_are_between_the_ranks_of_the_job_and_reduced_before_they_are_sent() -> None:
@@ -236,8 +251,10 @@ def test_connections_are_between_the_ranks_of_the_job_and_reduced_before_they_ar
     ]
     many = Party(Processes(8192), Processes(8192), 0, 1, 0)
     ran = what_ran.connections(Log(lambda: text), many, OneRank())
-    assert ran and ran.connections == [Connection(1, 0, "SHM/direct", None, 1)]
-    assert ran.unlisted == [Unlisted("P2P/CUMEM", None, [], 8192)], "each process counts its sends"
+    assert ran and ran.connections == [NcclConnection(1, 0, "SHM/direct", None, 1)]
+    assert ran.unlisted == [UnlistedConnections("P2P/CUMEM", None, [], 8192)], (
+        "each process counts its sends"
+    )
 
 
 class InTurn(Processes):
@@ -275,13 +292,13 @@ def test_of_very_many_connections_over_a_network_each_counts_once() -> None:
         "NET/IB with GDR": ranks * (ranks // 2 - 1) - 1,
         "NET/IB without GDR": 1,
     }
-    assert Connection(0, 2, "NET/IB", False, 1) in ran.connections, "as its receiver says"
+    assert NcclConnection(0, 2, "NET/IB", False, 1) in ran.connections, "as its receiver says"
     assert all(row.slow for row in ran.connections)
     assert len(set(map(str, ran.connections))) == len(ran.connections) <= 4096
 
 
 def test_logs_without_channels_are_alike_in_what_they_state() -> None:
-    assert RING_LL.same(Kernel("Ring", "LL")) and not RING_LL.same(Kernel("Ring", "LL", 2))
+    assert RING_LL.same(NcclKernel("Ring", "LL")) and not RING_LL.same(NcclKernel("Ring", "LL", 2))
     assert not RING_LL.same(TREE_LL)
 
 

@@ -5,7 +5,7 @@ repeats.
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.core.result import Cell, Device, Result, ResultRow, World
+from busbw.core.result import Cell, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.model.binding_findings import RULES
@@ -19,7 +19,7 @@ def measured(bindings: list[str], *, host_cpus: int = 16, processes: int = 0) ->
     """
     pids = [rank % processes if processes else rank for rank in range(len(bindings))]
     devices = [
-        Device(rank, pids[rank], "h1", rank, "", "CPU", cpus=cpus)
+        RankDevice(rank, pids[rank], "h1", rank, "", "CPU", cpus=cpus)
         for rank, cpus in enumerate(bindings)
     ]
     cell = Cell(1e-5, 1e9, 1e9)

@@ -9,8 +9,8 @@ from busbw.core.cells import all_figures, peak
 from busbw.core.result import Result
 from busbw.model import explanation_text
 from busbw.model.causes import stated
-from busbw.model.estimate import Setting
-from busbw.model.explain import Measured, explain
+from busbw.model.estimate import EstimateInputs
+from busbw.model.explain import ExplainedFigure, explain
 from busbw.model.measured_system import shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import release
@@ -24,12 +24,12 @@ def explain_log(path: Path, system: str, nics: str, version: str, algo: str = ""
     assert isinstance(result, Result)
     figure = peak(all_figures(result))
     assert figure is not None
-    setting = Setting(
+    setting = EstimateInputs(
         with_nics(parse_system(system), nics),
         release(version),
         allowed({"NCCL_ALGO": algo}, "all_reduce"),
     )
-    return explain(Measured(result.spec.row, 2, 8, figure, path.name), setting, "described")
+    return explain(ExplainedFigure(result.spec.row, 2, 8, figure, path.name), setting, "described")
 
 
 def test_two_hosts_of_8_h100(recorded: Path) -> None:
@@ -100,10 +100,10 @@ def test_what_ran_by_the_result_itself_is_named_if_the_links_allow_it(
     assert isinstance(result, Result)
     figure = peak(all_figures(result))
     assert figure is not None
-    setting = Setting(
+    setting = EstimateInputs(
         with_nics(parse_system("h200x2"), nics), release("2.28.9"), allowed({}, "all_reduce")
     )
-    measured = Measured(result.spec.row, 2, 2, figure, RAN.name)
+    measured = ExplainedFigure(result.spec.row, 2, 2, figure, RAN.name)
     explanation = explain(measured, setting, "described")
     assert (explanation.fits, explanation.ran) == (named, named and "Tree LL, 1 channel")
     if named:
@@ -168,8 +168,8 @@ def explained(result: Result, system: str, nics: str = "") -> Explanation:
     assert figure is not None
     hosts, per_host = shape(result)
     slowing = stated(result, hardware.nics if hosts > 1 else 0)
-    setting = Setting(hardware, may=allowed(result.environment, "all_reduce"))
-    measured = Measured(result.spec.row, hosts, per_host, figure, "run.log", slowing)
+    setting = EstimateInputs(hardware, may=allowed(result.environment, "all_reduce"))
+    measured = ExplainedFigure(result.spec.row, hosts, per_host, figure, "run.log", slowing)
     return explain(measured, setting, "described")
 
 

@@ -6,8 +6,17 @@ import msgspec
 import pytest
 
 from busbw.core.collectives import BY_NAME
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Ideal, Library, Mismatch, Result, ResultRow, World
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import (
+    Cell,
+    EngineLibrary,
+    Ideal,
+    Mismatch,
+    RankDevice,
+    Result,
+    ResultRow,
+    World,
+)
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import parse_ideal
@@ -37,7 +46,7 @@ def run(
     ...
     """
     devices = [
-        Device(h * per_host + i, 1, f"h{h}", i, "" if cpu else f"0000:{i:02x}:00", "GPU")
+        RankDevice(h * per_host + i, 1, f"h{h}", i, "" if cpu else f"0000:{i:02x}:00", "GPU")
         for h in range(hosts)
         for i in range(per_host)
     ]
@@ -57,7 +66,7 @@ def run(
     world, spec = World(devices, hosts * per_host), SweepSpec(collective=collective)
     return Result(
         spec,
-        library=Library("nccl"),
+        library=EngineLibrary("nccl"),
         world=world,
         rows=rows,
         environment=environment or {},
@@ -65,7 +74,7 @@ def run(
     )
 
 
-def judged(result: Result, topology: Topology) -> dict[str, Finding]:
+def judged(result: Result, topology: Topology) -> dict[str, RunFinding]:
     """Findings by id, with the ideals filled in as a run fills them in."""
     if result.ideal is None:
         result.ideal, result.endpoint_ideal = ideals(
@@ -236,7 +245,7 @@ def test_where_larger_sizes_are_imprecise_the_fix_is_more_time(system: System) -
 
 def test_a_simulation_without_an_ideal_does_not_speak_of_cpus(system: System) -> None:
     result = run([(4 * G, 3.1)], cpu=True)
-    result.library = Library("sim")
+    result.library = EngineLibrary("sim")
     assert judged(result, system())["bandwidth"].message.endswith("simulated GPUs have no links")
 
 
@@ -256,7 +265,7 @@ def test_without_an_ideal_the_reason_and_the_option_are_named(
     system: System, hardware: dict[str, object], kind: dict[str, int], reason: str
 ) -> None:
     by_id = judged(run([(4 * G, 3.1)], **kind), system(kind.get("hosts", 1), **hardware))
-    assert by_id["bandwidth"] == Finding(
+    assert by_id["bandwidth"] == RunFinding(
         "bandwidth",
         Verdict.UNKNOWN,
         f"no ideal, so busbw (3.1 GB/s at 4 GiB) cannot be judged: {reason}",

@@ -2,15 +2,15 @@
 
 import pytest
 
-from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, ROCE, Link
-from busbw.model.rates import DOWN, GONE, NEW, Rates, flow, flow_of_gone_link
+from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, ROCE, HostLink
+from busbw.model.rates import DOWN, GONE, NEW, CounterRates, flow, flow_of_gone_link
 
-ROCE_PORT = Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1")
-BOND = Link("mlx5_bond_0", ROCE, 50e9, ("eth1", "eth2"), "bond0", "mlx5_bond_0", "1")
+ROCE_PORT = HostLink("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1")
+BOND = HostLink("mlx5_bond_0", ROCE, 50e9, ("eth1", "eth2"), "bond0", "mlx5_bond_0", "1")
 
 
-def rates(**subjects: dict[str, float]) -> Rates:
-    return Rates({(name, "any"): values for name, values in subjects.items()})
+def rates(**subjects: dict[str, float]) -> CounterRates:
+    return CounterRates({(name, "any"): values for name, values in subjects.items()})
 
 
 def test_traffic_on_the_wire_comes_before_data_of_rdma():
@@ -24,7 +24,7 @@ def test_traffic_on_the_wire_comes_before_data_of_rdma():
 
 
 def test_values_without_a_counter_are_unknown():
-    port_flow = flow(ROCE_PORT, Rates())
+    port_flow = flow(ROCE_PORT, CounterRates())
     assert (
         port_flow.tx,
         port_flow.rx,
@@ -80,16 +80,16 @@ def test_levels_of_slaves_are_not_added():
 
 
 def test_rate_of_pcie_is_that_of_its_current_generation_and_lanes():
-    slot = Link("GPU0 PCIe", PCIE, 63e9, bus="0000:1b:00")
+    slot = HostLink("GPU0 PCIe", PCIE, 63e9, bus="0000:1b:00")
     assert (
         flow(slot, rates(**{"GPU0 PCIe": {"pcie_gen": 4, "pcie_width": 8, "pcie_tx": 9e9}})).rate
         == 15.75e9
     )
-    assert flow(slot, Rates()).rate == 63e9
+    assert flow(slot, CounterRates()).rate == 63e9
 
 
 def test_nvlink_carries_data():
-    link = Link("GPU0 NVLink", NVLINK, 450e9, bus="0000:1b:00")
+    link = HostLink("GPU0 NVLink", NVLINK, 450e9, bus="0000:1b:00")
     port_flow = flow(
         link, rates(**{"GPU0 NVLink": {"nvlink_tx": 3e11, "nvlink_rx": 1e11, "nvlink_replay": 2.0}})
     )
@@ -98,7 +98,7 @@ def test_nvlink_carries_data():
 
 def test_drops_of_the_kernel_count_for_interfaces_without_rdma_alone():
     values = {"rx_dropped": 5.0, "tx_bytes": 1.0}
-    assert flow(Link("eth0", ETHERNET, None, ("eth0",)), rates(eth0=values)).dropped == 5.0
+    assert flow(HostLink("eth0", ETHERNET, None, ("eth0",)), rates(eth0=values)).dropped == 5.0
     assert flow(ROCE_PORT, rates(eth0=values)).dropped is None
 
 
@@ -107,16 +107,18 @@ def test_drops_of_the_kernel_count_for_interfaces_without_rdma_alone():
     [({"state": 4}, ""), ({"state": 1}, DOWN), ({"operational": 0}, DOWN), ({}, "")],
 )
 def test_state_of_a_port(values, state):
-    assert flow(Link("mlx5_0", IB, device="mlx5_0", port="1"), rates(mlx5_0=values)).state == state
+    assert (
+        flow(HostLink("mlx5_0", IB, device="mlx5_0", port="1"), rates(mlx5_0=values)).state == state
+    )
 
 
 def test_new_and_removed_links():
-    assert flow(ROCE_PORT, Rates(), new=True).state == NEW
+    assert flow(ROCE_PORT, CounterRates(), new=True).state == NEW
     assert flow_of_gone_link(ROCE_PORT).state == GONE and flow_of_gone_link(ROCE_PORT).tx is None
 
 
 def test_unknown_counters_of_an_interface_belong_to_its_port():
-    link_rates = Rates(
+    link_rates = CounterRates(
         unknown={
             ("eth0", "ethtool"): {"tx_bytes_phy": "reset"},
             ("eth9", "ethtool"): {"rx_bytes_phy": "reset"},

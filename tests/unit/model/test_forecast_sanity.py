@@ -7,9 +7,9 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model.bounds import bounds
-from busbw.model.estimate import Setting
+from busbw.model.estimate import EstimateInputs
 from busbw.model.forecast import forecast
-from busbw.model.nccl.choice import Allowed
+from busbw.model.nccl.choice import AllowedAlgorithms
 from busbw.model.predict import predict
 from busbw.model.spine import Spine
 from busbw.model.systems import System, parse_system, with_nics
@@ -29,7 +29,7 @@ def system(text: str) -> System:
 def expected(
     described: System, collective: str, shape: tuple[int, int], size: int, dtype: str = "float"
 ) -> Forecast:
-    answer = forecast(Setting(described, dtype=dtype), BY_NAME[collective], *shape, size)
+    answer = forecast(EstimateInputs(described, dtype=dtype), BY_NAME[collective], *shape, size)
     assert answer is not None
     return answer
 
@@ -156,7 +156,7 @@ def test_alltoall_at_half_of_the_uplinks_loses_no_more_than_these() -> None:
     """Alltoall reaches little more than half of the NICs' rate anyway."""
     described = parse_system("h100x8")
     full, half, quarter = (
-        forecast(Setting(described, spine=Spine(over)), BY_NAME["alltoall"], 16, 8, 16 * GIB)
+        forecast(EstimateInputs(described, spine=Spine(over)), BY_NAME["alltoall"], 16, 8, 16 * GIB)
         for over in (1.0, 2.0, 4.0)
     )
     assert full is not None and half is not None and quarter is not None
@@ -168,7 +168,11 @@ def test_an_oversubscribed_spine_never_makes_a_job_faster() -> None:
     described = parse_system("h100x8")
     times = [
         forecast(
-            Setting(described, spine=Spine(oversubscription)), BY_NAME["all_reduce"], 4, 8, 16 * GIB
+            EstimateInputs(described, spine=Spine(oversubscription)),
+            BY_NAME["all_reduce"],
+            4,
+            8,
+            16 * GIB,
         )
         for oversubscription in (1.0, 1.1, 2.0, 4.0)
     ]
@@ -179,11 +183,13 @@ def test_an_oversubscribed_spine_never_makes_a_job_faster() -> None:
 @pytest.mark.parametrize(
     ("collective", "may", "gpus", "message"),
     [
-        ("all_reduce", Allowed(algorithms=("NVLS",)), 8, "--algo and --proto allow"),
-        ("hypercube", Allowed(), 6, "not a power of two"),
+        ("all_reduce", AllowedAlgorithms(algorithms=("NVLS",)), 8, "--algo and --proto allow"),
+        ("hypercube", AllowedAlgorithms(), 6, "not a power of two"),
     ],
 )
-def test_what_cannot_run_is_refused(collective: str, may: Allowed, gpus: int, message: str) -> None:
-    setting = Setting(parse_system("h100x8"), may=may)
+def test_what_cannot_run_is_refused(
+    collective: str, may: AllowedAlgorithms, gpus: int, message: str
+) -> None:
+    setting = EstimateInputs(parse_system("h100x8"), may=may)
     with pytest.raises(UsageError, match=message):
         predict(setting, BY_NAME[collective], [1, 2], gpus, [GIB], "--system")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange, XidEvent
 from busbw.core.topology import Host, Nic, Topology
@@ -37,7 +37,7 @@ def run(
     `changes` by the row's place.
     """
     devices = [
-        Device(4 * h + i, 1, f"h{h + 1}", i, f"0000:{i:02x}:00", "GPU")
+        RankDevice(4 * h + i, 1, f"h{h + 1}", i, f"0000:{i:02x}:00", "GPU")
         for h in range(2)
         for i in range(4)
     ]
@@ -67,7 +67,7 @@ def run(
     )
     return Result(
         SweepSpec(collective="all_reduce"),
-        library=Library("nccl"),
+        library=EngineLibrary("nccl"),
         world=World(devices, 8),
         topology=topology,
         rows=rows,
@@ -75,7 +75,7 @@ def run(
     )
 
 
-def judged(result: Result) -> dict[str, Finding]:
+def judged(result: Result) -> dict[str, RunFinding]:
     by_id = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
     assert all(len(finding.message) < 400 for finding in by_id.values())
     assert "cause" not in " ".join(finding.message for finding in by_id.values())

@@ -15,9 +15,9 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import PROTOCOLS
 from busbw.model import topo_xml
 from busbw.model.bounds import bounds
-from busbw.model.nccl.choice import COLLECTIVES, Allowed, Parts, allowed, choices, parts
+from busbw.model.nccl.choice import COLLECTIVES, AllowedAlgorithms, Parts, allowed, choices, parts
 from busbw.model.nccl.constants import MODELLED, fitted_release, of_number, release, releases
-from busbw.model.nccl.graphs import Graph
+from busbw.model.nccl.graphs import ChannelGraph
 from busbw.model.predict import describe
 from busbw.model.systems import System, parse_system, with_nics
 
@@ -64,13 +64,13 @@ def test_the_channels_that_nccl_logs_on_h100() -> None:
     one_host, two_hosts = (
         parse_system("h100x8").model(fitted_release(), hosts, 8) for hosts in (1, 2)
     )
-    assert one_host.ring == Graph(12, 30, 30)  # NVIDIA/nccl issue 1197
-    assert one_host.nvls == Graph(8, 40, 40)
-    assert two_hosts.ring == Graph(8, 45, 45)
-    assert two_hosts.nvls == Graph(8, 40, 48)
+    assert one_host.ring == ChannelGraph(12, 30, 30)  # NVIDIA/nccl issue 1197
+    assert one_host.nvls == ChannelGraph(8, 40, 40)
+    assert two_hosts.ring == ChannelGraph(8, 45, 45)
+    assert two_hosts.nvls == ChannelGraph(8, 40, 48)
     a100 = parse_system("a100x8")
-    assert a100.model(fitted_release(), 1, 8).ring == Graph(12, 20, 20)
-    assert a100.model(fitted_release(), 2, 8).ring == Graph(
+    assert a100.model(fitted_release(), 1, 8).ring == ChannelGraph(12, 20, 20)
+    assert a100.model(fitted_release(), 2, 8).ring == ChannelGraph(
         8, 24, 24
     )  # 192 GB/s: NVIDIA/nccl issue 812
 
@@ -326,7 +326,7 @@ def test_settings_leave_what_nccl_would_leave() -> None:
         "PAT",
     )
     assert allowed({"NCCL_ALGO": "ring;allreduce:tree"}, "all_reduce").algorithms == ("Tree",)
-    assert allowed({"NCCL_ALGO": "allgather:ring"}, "all_reduce") == Allowed()
+    assert allowed({"NCCL_ALGO": "allgather:ring"}, "all_reduce") == AllowedAlgorithms()
     assert allowed({"NCCL_NVLS_ENABLE": "0"}, "all_reduce").algorithms == ("Tree", "Ring", "PAT")
     assert allowed({"NCCL_PROTO": "^LL128"}, "all_reduce").protocols == ("LL", "Simple")
     assert allowed({"NCCL_PROTO": "nonsense"}, "all_reduce").protocols == PROTOCOLS
@@ -368,7 +368,7 @@ def test_the_table_that_nccl_prints(
     """
     system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
     model = system.model(release("2.28.9"), hosts, per_host)
-    may = Allowed(algorithms=("Tree", "Ring", "PAT"))
+    may = AllowedAlgorithms(algorithms=("Tree", "Ring", "PAT"))
     table = {
         key: value
         for key, value in logged(recorded / f"nccl_model/tuning_{name}.log").items()
@@ -393,8 +393,11 @@ def test_the_channels_that_nccl_found_on_two_h100(recorded: Path) -> None:
     system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
     assert (system.gpus, system.nics, system.near, system.cpu) == (2, 1, False, "intel")
     one_host, two_hosts = system.model(fitted_release(), 1, 2), system.model(fitted_release(), 2, 1)
-    assert (one_host.ring, one_host.tree) == (Graph(12, 30, 30), Graph(12, 60, 60))
-    assert (two_hosts.ring, two_hosts.tree) == (Graph(1, 1.2, 1.2), Graph(1, 2.4, 1.2))
+    assert (one_host.ring, one_host.tree) == (ChannelGraph(12, 30, 30), ChannelGraph(12, 60, 60))
+    assert (two_hosts.ring, two_hosts.tree) == (
+        ChannelGraph(1, 1.2, 1.2),
+        ChannelGraph(1, 2.4, 1.2),
+    )
 
 
 def test_a_tree_over_nvls_needs_several_hosts() -> None:

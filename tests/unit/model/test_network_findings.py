@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.core.result import Device, Library, Result, World
+from busbw.core.result import EngineLibrary, RankDevice, Result, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Nic, Topology
 from busbw.model.network_findings import RULES
@@ -18,7 +18,8 @@ def concluded(
 ) -> list[str]:
     """Messages on a run over hosts with these congestion controls."""
     devices = [
-        Device(number, 1, f"h{number % len(congestion)}", 0, "", "CPU") for number in range(ranks)
+        RankDevice(number, 1, f"h{number % len(congestion)}", 0, "", "CPU")
+        for number in range(ranks)
     ]
     hosts = [
         Host(f"h{number}", nics=[nic], congestion=control)
@@ -26,7 +27,7 @@ def concluded(
     ]
     result = Result(
         SweepSpec(collective="all_reduce"),
-        library=Library(engine, network=network),
+        library=EngineLibrary(engine, network=network),
         world=World(devices, ranks),
     )
     conclusions = apply(RULES, Run(result, Topology(hosts)))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from busbw.cli.predict import command
 from busbw.core.errors import UsageError
-from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow
-from busbw.model.estimate import Setting
+from busbw.core.pattern import Comm, Header, Pattern, PatternCall, PatternRow
+from busbw.model.estimate import EstimateInputs
 from busbw.model.overlap import Ratios, Work, apart_s, parse_ratios, span
 from busbw.model.patterns import predict_pattern, under_leaves
 from busbw.model.spine import Spine
@@ -83,13 +83,13 @@ def training(*, apart_us: float = 0.0, timed: bool = True) -> Pattern:
                 at_us = start_us + 400.0 * number
                 took_us = 2500.0 if row.id >= 16 else 200.0
                 started = {"gpu_at_us": at_us, "gpu_us": took_us} if timed else {}
-                calls.append(Call(row.id, at_us, **started, stream=int(row.id >= 16)))
+                calls.append(PatternCall(row.id, at_us, **started, stream=int(row.id >= 16)))
     header = Header(source="profiler", world=32, ranks=list(range(32)))
     return Pattern(header, comms, rows, calls)
 
 
 def predicted(pattern: Pattern, nics: str = "8x400G", *ratios: str) -> PatternPrediction:
-    setting = Setting(with_nics(parse_system("h100x8"), nics))
+    setting = EstimateInputs(with_nics(parse_system("h100x8"), nics))
     return predict_pattern(pattern, setting, "app", "", ratios=parse_ratios(ratios))
 
 

@@ -8,14 +8,14 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.model.estimate import Setting, by_links, estimate
-from busbw.model.forecast import Evidence, forecast, job_of
+from busbw.model.estimate import EstimateInputs, by_links, estimate
+from busbw.model.forecast import MeasuredCurves, forecast, job_of
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.predict import predict
-from busbw.model.reference.curves import Curve, Reference, built_in
-from busbw.model.reference.expected import Basis, modelled_s
+from busbw.model.reference.curves import Reference, ReferenceCurve, built_in
+from busbw.model.reference.expected import ExpectedBasis, modelled_s
 from busbw.model.spine import Spine
 from busbw.model.systems import System, parse_system
 from busbw.report import read
@@ -32,7 +32,7 @@ def load(path: Path) -> Result:
 
 
 def off_at(
-    result: Result, setting: Setting, least: int, evidence: Evidence | None = None
+    result: Result, setting: EstimateInputs, least: int, evidence: MeasuredCurves | None = None
 ) -> dict[int, tuple[float, bool]]:
     """Measured out-of-place busbw relative to the expected, by size, and whether it is in its
     range.
@@ -57,7 +57,7 @@ def test_two_hosts_that_the_table_does_not_have(
     recorded: Path, file: str, system: str, nccl: str
 ) -> None:
     result = load(recorded / "nccl_tests" / file)
-    off = off_at(result, Setting(parse_system(system), release(nccl)), MIB)
+    off = off_at(result, EstimateInputs(parse_system(system), release(nccl)), MIB)
     assert all(inside for _, inside in off.values())
     assert max(abs(share) for size, (share, _) in off.items() if size >= 4 * GIB) < 0.08
 
@@ -65,26 +65,26 @@ def test_two_hosts_that_the_table_does_not_have(
 def test_two_h200_are_expected_from_the_curves_of_two_h100() -> None:
     result, setting = two_h200("run_1.json")
     others = tuple(curve for curve in built_in().published if curve.gpu != "h200")
-    evidence = Evidence(Reference(others, {}))
+    evidence = MeasuredCurves(Reference(others, {}))
     off = off_at(result, setting, MIB, evidence)
     assert len(off) == 14
     assert sum(inside for _, inside in off.values()) >= 13  # a range holds 90 %
     assert max(abs(share) for size, (share, _) in off.items() if size >= 64 * MIB) < 0.08
     expected = forecast(setting, AR, 1, 2, 64 * MIB, evidence)
-    assert expected is not None and expected.basis == Basis.SIMILAR
+    assert expected is not None and expected.basis == ExpectedBasis.SIMILAR
     assert expected.runs == ("aiconfigurator h100 NCCL 2.27.3", "aiconfigurator h100 NCCL 2.29.2")
 
 
-def two_h200(name: str) -> tuple[Result, Setting]:
+def two_h200(name: str) -> tuple[Result, EstimateInputs]:
     result = load(BENCHMARKS / "all_reduce_2xh200_202611" / name)
     system = of_result(result)
     assert isinstance(system, System)
-    return result, Setting(system, of_number(result.library.nccl))
+    return result, EstimateInputs(system, of_number(result.library.nccl))
 
 
-def curve_on(hosts: int, slower: float) -> Curve:
+def curve_on(hosts: int, slower: float) -> ReferenceCurve:
     """A run on so many hosts of 8 H100 that takes `slower` times as long as the model expects."""
-    setting = Setting(parse_system("h100x8"))
+    setting = EstimateInputs(parse_system("h100x8"))
     sizes = (MIB, 16 * MIB, 256 * MIB, 16 * GIB)
     times = []
     for size in sizes:
@@ -92,7 +92,7 @@ def curve_on(hosts: int, slower: float) -> Curve:
         assert chosen is not None
         job = job_of(setting, "all_reduce", hosts, 8)
         times.append(slower * modelled_s(job, chosen) * 1e6)
-    return Curve(
+    return ReferenceCurve(
         source="own",
         run="run.txt",
         gpu="h100",
@@ -105,25 +105,25 @@ def curve_on(hosts: int, slower: float) -> Curve:
 
 
 def test_a_calibration_is_by_size_and_carries_to_more_hosts() -> None:
-    setting = Setting(parse_system("h100x8"))
-    evidence = Evidence(Reference((), {}), (curve_on(2, 1.3),))
+    setting = EstimateInputs(parse_system("h100x8"))
+    evidence = MeasuredCurves(Reference((), {}), (curve_on(2, 1.3),))
     measured = forecast(setting, AR, 2, 8, 256 * MIB, evidence)
     more = forecast(setting, AR, 8, 8, 256 * MIB, evidence)
-    plain = forecast(setting, AR, 8, 8, 256 * MIB, Evidence(Reference((), {})))
+    plain = forecast(setting, AR, 8, 8, 256 * MIB, MeasuredCurves(Reference((), {})))
     assert measured and more and plain
-    assert measured.basis == Basis.CALIBRATION
+    assert measured.basis == ExpectedBasis.CALIBRATION
     assert (measured.low, measured.high) == pytest.approx(
         (0.9 * measured.busbw, 1.1 * measured.busbw)
     )
     assert more.time_s == pytest.approx(1.3 * plain.time_s, rel=0.01)
-    assert more.basis == Basis.MODEL
+    assert more.basis == ExpectedBasis.MODEL
 
 
 def test_the_crossing_is_where_both_parts_are_equal() -> None:
-    (crossing,) = predict(Setting(parse_system("h100x8")), AR, [2], 8, [GIB], "").crossings
+    (crossing,) = predict(EstimateInputs(parse_system("h100x8")), AR, [2], 8, [GIB], "").crossings
     assert crossing.size_bytes is not None
     below, above = (
-        forecast(Setting(parse_system("h100x8")), AR, 2, 8, size)
+        forecast(EstimateInputs(parse_system("h100x8")), AR, 2, 8, size)
         for size in (crossing.size_bytes // 2, crossing.size_bytes * 2)
     )
     assert below is not None
@@ -137,7 +137,13 @@ def test_lost_rails_and_oversubscription_slow_down_only_traffic_between_hosts() 
     def time_s(hosts: int, over: float = 1.0, lost: int = 0) -> float:
         return (
             predict(
-                Setting(system, spine=Spine(over)), AR, [hosts], 8, [16 * GIB], "", rails_lost=lost
+                EstimateInputs(system, spine=Spine(over)),
+                AR,
+                [hosts],
+                8,
+                [16 * GIB],
+                "",
+                rails_lost=lost,
             )
             .rows[0]
             .time_s
@@ -153,7 +159,7 @@ def test_lost_rails_and_oversubscription_slow_down_only_traffic_between_hosts() 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
 def test_every_collective_up_to_100000_gpus(name: str) -> None:
     for hosts in (1, 2, 4096, 12500):
-        predicted = forecast(Setting(parse_system("h100x8")), BY_NAME[name], hosts, 8, GIB)
+        predicted = forecast(EstimateInputs(parse_system("h100x8")), BY_NAME[name], hosts, 8, GIB)
         if name == "hypercube" and hosts == 12500:
             assert predicted is None  # not a power of two
             continue
@@ -164,13 +170,13 @@ def test_every_collective_up_to_100000_gpus(name: str) -> None:
 
 
 def test_one_gpu_per_host_and_impossible_placements() -> None:
-    predicted = forecast(Setting(parse_system("h100x8")), BY_NAME["all_gather"], 16, 1, GIB)
+    predicted = forecast(EstimateInputs(parse_system("h100x8")), BY_NAME["all_gather"], 16, 1, GIB)
     assert predicted is not None
     assert predicted.busbw < 50e9
     with pytest.raises(UsageError, match="no data crosses a link"):
-        predict(Setting(parse_system("h100x8")), AR, [1], 1, [GIB], "")
+        predict(EstimateInputs(parse_system("h100x8")), AR, [1], 1, [GIB], "")
     with pytest.raises(UsageError, match="--gpus 9"):
-        predict(Setting(parse_system("h100x8")), AR, [1], 9, [GIB], "")
+        predict(EstimateInputs(parse_system("h100x8")), AR, [1], 9, [GIB], "")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +194,7 @@ def test_one_gpu_per_host_and_impossible_placements() -> None:
 def test_nvls_runs_on_the_types_that_switches_reduce(
     collective: str, dtype: str, op: str, algorithm: str
 ) -> None:
-    setting = Setting(parse_system("h100x8"), dtype=dtype, op=op)
+    setting = EstimateInputs(parse_system("h100x8"), dtype=dtype, op=op)
     expected = estimate(setting, collective, 1, 8, GIB)
     assert expected is not None and expected.algorithm == algorithm
     prediction = predict(setting, BY_NAME[collective], [1], 8, [GIB], "described")
@@ -198,30 +204,30 @@ def test_nvls_runs_on_the_types_that_switches_reduce(
 
 def test_a_ring_of_fp8_on_more_than_eight_ranks_is_the_last_that_nccl_takes() -> None:
     for dtype, hosts, algorithm in (("f8e4m3", 2, "Tree"), ("int8", 2, "Ring")):
-        setting = Setting(parse_system("h100x8"), dtype=dtype)
+        setting = EstimateInputs(parse_system("h100x8"), dtype=dtype)
         expected = estimate(setting, "all_reduce", hosts, 8, GIB)
         assert expected is not None and expected.algorithm == algorithm
     may = allowed({"NCCL_ALGO": "Ring"}, "all_reduce")
-    ring = Setting(parse_system("h100x8"), may=may, dtype="f8e4m3")
+    ring = EstimateInputs(parse_system("h100x8"), may=may, dtype="f8e4m3")
     expected = estimate(ring, "all_reduce", 2, 8, GIB)
     assert expected is not None and expected.algorithm == "Ring"
 
 
-def busbw_of(setting: Setting, hosts: int, size: int = 16 * GIB) -> float:
+def busbw_of(setting: EstimateInputs, hosts: int, size: int = 16 * GIB) -> float:
     (row,) = predict(setting, AR, [hosts], 8, [size], "described").rows
     return row.busbw
 
 
 def test_with_sharp_the_network_reduces_whatever_the_number_of_hosts() -> None:
     """8 hosts of H100 reached 450 GB/s (Azure)."""
-    plain = Setting(parse_system("h100x8"))
+    plain = EstimateInputs(parse_system("h100x8"))
     sharp = replace(plain, system=replace(plain.system, collnet=True))
     assert busbw_of(plain, 8) < 350e9 < 400e9 < busbw_of(sharp, 8) < 480e9
     assert busbw_of(sharp, 64) == pytest.approx(busbw_of(sharp, 8), rel=0.05)
     predicted = predict(sharp, AR, [8], 8, [GIB], "described")
     assert predicted.bounds.chosen == "NVLS"
     assert not any("CollNet" in note for note in predicted.notes)
-    a100 = Setting(replace(parse_system("a100x8"), collnet=True))
+    a100 = EstimateInputs(replace(parse_system("a100x8"), collnet=True))
     described = predict(a100, AR, [8], 8, [GIB], "described").described
     assert any("no times of CollNet" in note for note in described.notes)
 
@@ -230,13 +236,13 @@ def test_with_sharp_the_network_reduces_whatever_the_number_of_hosts() -> None:
 def test_a_tree_over_hosts_reaches_nearly_its_bound(system: str, measured: float) -> None:
     """NVIDIA/nccl issue 1801, without NVLS."""
     described = parse_system(system)
-    setting = Setting(described, may=allowed({"NCCL_ALGO": "Tree"}, "all_reduce"))
+    setting = EstimateInputs(described, may=allowed({"NCCL_ALGO": "Tree"}, "all_reduce"))
     (row,) = predict(setting, AR, [3], described.gpus, [16 * GIB], "described").rows
     assert row.busbw == pytest.approx(measured, rel=0.05)
 
 
 def test_fewer_channels_take_longer() -> None:
-    plain = Setting(parse_system("h100x8"))
+    plain = EstimateInputs(parse_system("h100x8"))
     rates = [busbw_of(replace(plain, ctas=ctas), 1) for ctas in (2, 8, 16, 64)]
     assert rates[1] == pytest.approx(rates[3] / 2, rel=0.05)
     assert rates[0] == pytest.approx(rates[3] / 8, rel=0.05)
@@ -244,7 +250,7 @@ def test_fewer_channels_take_longer() -> None:
 
 
 def test_a_type_that_nvls_does_not_reduce_overrules_nccl_algo() -> None:
-    setting = Setting(
+    setting = EstimateInputs(
         parse_system("h100x8"), may=allowed({"NCCL_ALGO": "NVLS"}, "all_reduce"), dtype="int8"
     )
     expected = estimate(setting, "all_reduce", 1, 8, GIB)

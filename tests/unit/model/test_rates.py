@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.link_samples import Group, Sample
+from busbw.core.link_samples import CounterGroup, HostSample
 from busbw.model.rates import RESET, SATURATED, increases, rates
 
 U32 = 1 << 32
 KEY = ("mlx5_0", "hw_counters")
 
 
-def sample(at_s: float, identity: int = 1, **values: int) -> Sample:
-    return Sample(at_s, (), {KEY: Group(at_s, identity, values)})
+def sample(at_s: float, identity: int = 1, **values: int) -> HostSample:
+    return HostSample(at_s, (), {KEY: CounterGroup(at_s, identity, values)})
 
 
 def between(before: dict[str, int], after: dict[str, int], seconds: float = 2.0):
@@ -56,7 +56,7 @@ def test_a_device_that_returns_has_no_rates_at_first():
 
 
 def test_a_new_device_has_no_rates_at_first():
-    result = rates(Sample(1.0, (), {}), sample(2.0, packet_seq_err=90))
+    result = rates(HostSample(1.0, (), {}), sample(2.0, packet_seq_err=90))
     assert result.per_s[KEY] == {}
 
 
@@ -67,32 +67,32 @@ def test_a_new_counter_of_a_known_device_has_no_rate_at_first():
 def test_a_group_that_was_not_read_again_keeps_its_rates():
     first, second = sample(1.0, packet_seq_err=0), sample(2.0, packet_seq_err=50)
     first_rates = rates(first, second)
-    repeated = Sample(2.1, (), second.groups)
+    repeated = HostSample(2.1, (), second.groups)
     assert rates(second, repeated, first_rates).per_s[KEY] == {"packet_seq_err": 50.0}
     assert rates(second, repeated).per_s[KEY] == {}, "without rates before, none are known"
 
 
 def test_levels_of_a_group_that_was_not_read_again_are_known():
     first = sample(1.0, num_of_qp=22, packet_seq_err=0)
-    assert rates(first, Sample(1.1, (), first.groups)).per_s[KEY] == {"num_of_qp": 22}
+    assert rates(first, HostSample(1.1, (), first.groups)).per_s[KEY] == {"num_of_qp": 22}
 
 
 def test_rate_after_a_repeated_group_covers_the_whole_time():
     first, last = sample(1.0, packet_seq_err=0), sample(3.0, packet_seq_err=50)
-    repeated = Sample(2.0, (), first.groups)
+    repeated = HostSample(2.0, (), first.groups)
     assert rates(repeated, last, rates(first, repeated)).per_s[KEY] == {"packet_seq_err": 25.0}
 
 
 def test_values_of_one_subject_are_joined_over_its_sources():
     first = {
-        ("eth0", "dev"): Group(1.0, 1, {"tx_bytes": 0}),
-        ("eth0", "ethtool"): Group(1.0, 1, {"tx_bytes_phy": 0}),
+        ("eth0", "dev"): CounterGroup(1.0, 1, {"tx_bytes": 0}),
+        ("eth0", "ethtool"): CounterGroup(1.0, 1, {"tx_bytes_phy": 0}),
     }
     second = {
-        ("eth0", "dev"): Group(2.0, 1, {"tx_bytes": 10}),
-        ("eth0", "ethtool"): Group(2.0, 1, {"tx_bytes_phy": 14}),
+        ("eth0", "dev"): CounterGroup(2.0, 1, {"tx_bytes": 10}),
+        ("eth0", "ethtool"): CounterGroup(2.0, 1, {"tx_bytes_phy": 14}),
     }
-    assert rates(Sample(1.0, (), first), Sample(2.0, (), second)).of("eth0") == {
+    assert rates(HostSample(1.0, (), first), HostSample(2.0, (), second)).of("eth0") == {
         "tx_bytes": 10.0,
         "tx_bytes_phy": 14.0,
     }
@@ -105,7 +105,7 @@ def test_whole_increases_are_not_divided():
 
 def test_a_group_that_was_not_read_again_has_no_increase():
     first = sample(1.0, packet_seq_err=0)
-    assert increases(first, Sample(2.0, (), first.groups)).per_s == {}
+    assert increases(first, HostSample(2.0, (), first.groups)).per_s == {}
 
 
 def test_whole_increases_of_a_reset_or_another_device_are_unknown():

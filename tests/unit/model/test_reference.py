@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.collectives import BY_NAME
-from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, forecast
+from busbw.model.estimate import EstimateInputs
+from busbw.model.forecast import MeasuredCurves, forecast
 from busbw.model.hardware import gpu_word
 from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
-from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.curves import Reference, ReferenceCurve, built_in
 from busbw.model.reference.expected import GEFORCE_SHARE, HOSTS_FIT, PCIE_SHARES, Scope
 from busbw.model.reference.similar import Kinship, kinship, nics_rate
 from busbw.model.systems import parse_system, with_nics
@@ -120,8 +120,8 @@ def test_shares_of_pcie_are_the_medians_of_several_hosts(script: ModuleType) -> 
 def test_pcie_is_expected_to_slow_down_with_gpus_also_without_a_run_of_them(
     gpus: int, measured: float
 ) -> None:
-    setting = Setting(parse_system(f"rtxpro6000x{gpus}"))
-    for evidence, off in ((None, 0.1), (Evidence(Reference((), {})), 0.2)):
+    setting = EstimateInputs(parse_system(f"rtxpro6000x{gpus}"))
+    for evidence, off in ((None, 0.1), (MeasuredCurves(Reference((), {})), 0.2)):
         expected = forecast(setting, AR, 1, gpus, 512 * MIB, evidence)
         assert expected is not None
         assert expected.busbw / 1e9 == pytest.approx(measured, rel=off)
@@ -129,11 +129,11 @@ def test_pcie_is_expected_to_slow_down_with_gpus_also_without_a_run_of_them(
 
 
 def test_one_host_is_not_the_expectation_of_all() -> None:
-    expected = forecast(Setting(parse_system("l40sx8")), AR, 1, 8, 256 * MIB)
+    expected = forecast(EstimateInputs(parse_system("l40sx8")), AR, 1, 8, 256 * MIB)
     assert expected is not None and expected.busbw > 10e9
 
 
-def of(sizes: list[int], times_us: list[float], **more: object) -> Curve:
+def of(sizes: list[int], times_us: list[float], **more: object) -> ReferenceCurve:
     values: dict[str, object] = {
         "source": "s",
         "run": "r",
@@ -144,7 +144,7 @@ def of(sizes: list[int], times_us: list[float], **more: object) -> Curve:
         "times_us": times_us,
         **more,
     }
-    return msgspec.convert(values, Curve)
+    return msgspec.convert(values, ReferenceCurve)
 
 
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=8, unique=True), st.data())
@@ -167,9 +167,11 @@ def test_a_time_between_two_sizes_is_between_their_times(
     assert below * (1 - 1e-9) <= time_s * 1e6 <= above * (1 + 1e-9)
 
 
-def expect_of(system: str, size: int, *curves: Curve, hosts: int = 1, gpus: int = 8) -> float:
-    evidence = Evidence(Reference(tuple(curves), {}))
-    expected = forecast(Setting(parse_system(system)), AR, hosts, gpus, size, evidence)
+def expect_of(
+    system: str, size: int, *curves: ReferenceCurve, hosts: int = 1, gpus: int = 8
+) -> float:
+    evidence = MeasuredCurves(Reference(tuple(curves), {}))
+    expected = forecast(EstimateInputs(parse_system(system)), AR, hosts, gpus, size, evidence)
     assert expected is not None
     return expected.time_s
 
@@ -215,17 +217,17 @@ def test_larger_jobs_than_any_that_was_measured_have_a_wider_range() -> None:
 )
 def test_own_runs_have_the_range_of_two_runs_of_one_system(size: int, off: float) -> None:
     own = of([KIB, 4 * GIB], [20.0, 16000.0])
-    evidence = Evidence(Reference((), {}), (own,))
-    expected = forecast(Setting(parse_system("h100x8")), AR, 1, 8, size, evidence)
+    evidence = MeasuredCurves(Reference((), {}), (own,))
+    expected = forecast(EstimateInputs(parse_system("h100x8")), AR, 1, 8, size, evidence)
     assert expected is not None and own.busbw(size) == pytest.approx(expected.busbw)
     assert expected.low == pytest.approx((1 - off) * expected.busbw)
     assert expected.high == pytest.approx((1 + off) * expected.busbw)
 
 
 def test_a_run_over_pcie_does_not_exclude_what_hosts_reach_without_it() -> None:
-    def expect(*curves: Curve) -> Any:
-        evidence = Evidence(Reference(curves, {}))
-        return forecast(Setting(parse_system("rtx5090x8")), AR, 1, 8, GIB, evidence)
+    def expect(*curves: ReferenceCurve) -> Any:
+        evidence = MeasuredCurves(Reference(curves, {}))
+        return forecast(EstimateInputs(parse_system("rtx5090x8")), AR, 1, 8, GIB, evidence)
 
     model, slow_us = expect(), 4 * expect().time_s * 1e6
     slow = expect(of([MIB, GIB], [100.0, slow_us], gpu="rtx5090"))
@@ -248,7 +250,7 @@ def test_few_clusters_do_not_show_on_which_side_the_next_is(script: ModuleType) 
 
 def test_alltoall_between_hosts_has_the_range_of_its_own_runs_at_all_sizes() -> None:
     for size in (MIB, GIB):
-        setting = Setting(parse_system("b200x8"))
+        setting = EstimateInputs(parse_system("b200x8"))
         expected = forecast(setting, BY_NAME["alltoall"], 2, 8, size)
         sends = forecast(setting, BY_NAME["sendrecv"], 2, 8, size)
         assert expected is not None and sends is not None
@@ -260,14 +262,14 @@ def test_alltoall_between_hosts_has_the_range_of_its_own_runs_at_all_sizes() -> 
 )
 def test_geforce_hosts_are_within_their_range(gpus: int, measured: float) -> None:
     word = "rtx4090" if measured == 18.0 else "rtx5090"
-    expected = forecast(Setting(parse_system(f"{word}x{gpus}")), AR, 1, gpus, GIB)
+    expected = forecast(EstimateInputs(parse_system(f"{word}x{gpus}")), AR, 1, gpus, GIB)
     assert expected is not None and expected.low < measured * 1e9 < expected.high
 
 
 def test_no_range_exceeds_what_the_links_can_do() -> None:
     for hosts in (1, 2, 16):
         for size in (MIB, 64 * MIB, 16 * GIB):
-            expected = forecast(Setting(parse_system("h100x8")), AR, hosts, 8, size)
+            expected = forecast(EstimateInputs(parse_system("h100x8")), AR, hosts, 8, size)
             assert expected is not None
             assert expected.busbw <= expected.high <= 800e9
 

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from busbw.core.collectives import BY_NAME
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import parse_ideal
 from busbw.model.findings import findings
-from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.curves import Reference, ReferenceCurve, built_in
 from busbw.model.usable_hardware import ideals
 
 M, G = 1 << 20, 1 << 30
@@ -28,7 +28,7 @@ def run(
     ranks = hosts * per_host
     factor = float(BY_NAME["all_reduce"].bus_factor(ranks))
     devices = [
-        Device(h * per_host + i, 1, f"h{h}", i, f"0000:{i:02x}:00", H100)
+        RankDevice(h * per_host + i, 1, f"h{h}", i, f"0000:{i:02x}:00", H100)
         for h in range(hosts)
         for i in range(per_host)
     ]
@@ -39,7 +39,7 @@ def run(
         rows.append(ResultRow(size, size // 4, "float", "sum", -1, cell, None, 20))
     base = Result(
         spec=SweepSpec(collective="all_reduce"),
-        library=Library("nccl", 22703),
+        library=EngineLibrary("nccl", 22703),
         world=World(devices, ranks),
         rows=rows,
         complete=True,
@@ -47,7 +47,7 @@ def run(
     return msgspec.structs.replace(base, **fields)
 
 
-def bandwidth(result: Result, topology: Topology, known: Reference | None = None) -> Finding:
+def bandwidth(result: Result, topology: Topology, known: Reference | None = None) -> RunFinding:
     result.topology = topology
     if result.ideal is None:
         result.ideal, result.endpoint_ideal = ideals(
@@ -89,7 +89,7 @@ def test_a_size_that_published_runs_have_is_judged(system: System) -> None:
             "NCCL's settings change its choice",
         ),
         (
-            run([(G, 40)], hosts=2, library=Library("nccl", 22703, network="Socket")),
+            run([(G, 40)], hosts=2, library=EngineLibrary("nccl", 22703, network="Socket")),
             "no published run of all_reduce on 2 x 8 H100 with 8x400G",
         ),
     ],
@@ -109,12 +109,12 @@ def test_settings_that_change_nothing_do_not_matter(system: System) -> None:
 def test_ideal_and_engines_without_nccl_have_no_reference(system: System) -> None:
     by_hand = bandwidth(run([(8 * G, 470)], ideal=parse_ideal("500GB/s")), system())
     assert "94 % of the 500 of --ideal" in by_hand.message
-    over_mpi = bandwidth(run([(8 * G, 470)], library=Library("mpi")), system())
+    over_mpi = bandwidth(run([(8 * G, 470)], library=EngineLibrary("mpi")), system())
     assert "reference" not in over_mpi.message + over_mpi.evidence
 
 
 def test_own_runs_come_before_published_ones(system: System) -> None:
-    own = Curve(
+    own = ReferenceCurve(
         source="own",
         run="ours",
         gpu="h100",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from busbw.core.collectives import BY_NAME
-from busbw.model.estimate import Setting, channels_of_send, estimate
+from busbw.model.estimate import EstimateInputs, channels_of_send, estimate
 from busbw.model.forecast import forecast
 from busbw.model.nccl.constants import release
 from busbw.model.predict import predict
@@ -23,7 +23,7 @@ MIB = 1 << 20
 def test_a_send_between_hosts_has_fewer_channels_the_more_ranks_there_are(
     hosts: int, channels: int, measured: float
 ) -> None:
-    setting = Setting(parse_system("b200x8"), release("2.29.7"))
+    setting = EstimateInputs(parse_system("b200x8"), release("2.29.7"))
     assert channels_of_send(setting, hosts, 8) == channels
     expected = estimate(setting, "sendrecv", hosts, 8, 64 * MIB)
     assert expected is not None
@@ -44,7 +44,7 @@ def test_a_send_between_hosts_has_fewer_channels_the_more_ranks_there_are(
 def test_channels_of_a_send(
     system: str, nics: str, version: str, hosts: int, channels: int
 ) -> None:
-    setting = Setting(with_nics(parse_system(system), nics), release(version))
+    setting = EstimateInputs(with_nics(parse_system(system), nics), release(version))
     assert channels_of_send(setting, hosts, 8) == channels
     (note,) = [
         note
@@ -56,7 +56,7 @@ def test_channels_of_a_send(
 
 @pytest.mark.parametrize("collective", ["alltoall", "alltoallv", "gather", "scatter"])
 def test_the_latency_of_messages_grows_with_the_ranks(collective: str) -> None:
-    setting = Setting(parse_system("h100x8"))
+    setting = EstimateInputs(parse_system("h100x8"))
     times_us = {}
     for hosts in (1, 2, 16, 12500):
         expected = estimate(setting, collective, hosts, 8, 8 * hosts * 8)
@@ -68,14 +68,14 @@ def test_the_latency_of_messages_grows_with_the_ranks(collective: str) -> None:
 
 
 def test_a_hypercube_has_a_kernel_for_each_round() -> None:
-    expected = estimate(Setting(parse_system("h100x8")), "hypercube", 4, 8, 4096)
+    expected = estimate(EstimateInputs(parse_system("h100x8")), "hypercube", 4, 8, 4096)
     assert expected is not None
     assert expected.parts.latency_s * 1e6 == pytest.approx(3 * 11.8 + 2 * 22.4)
 
 
 def test_the_root_of_a_gather_receives_over_the_nics_nearest_to_it() -> None:
     # 2 x 8 B200 with 8 x 400 Gbit/s, NCCL 2.29: 92.0 to 95.4, and 90.5 on another cluster.
-    setting = Setting(parse_system("b200x8"), release("2.29.3"))
+    setting = EstimateInputs(parse_system("b200x8"), release("2.29.3"))
     expected = forecast(setting, BY_NAME["gather"], 2, 8, 8192 * MIB)
     assert expected is not None
     assert expected.busbw / 1e9 == pytest.approx(93, rel=0.03)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busbw.cli.predict import command
 from busbw.core.collectives import BY_NAME
-from busbw.model.estimate import Setting, by_links, channels_left, flows_of_nic
+from busbw.model.estimate import EstimateInputs, by_links, channels_left, flows_of_nic
 from busbw.model.forecast import forecast
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import NVLS_TREE, RING
@@ -89,7 +89,7 @@ def test_collisions_never_help(
 
 
 def predicted(collective: str, hosts: int, spine: Spine, algorithm: str = "") -> Forecast:
-    setting = Setting(parse_system("h100x8"), spine=spine)
+    setting = EstimateInputs(parse_system("h100x8"), spine=spine)
     if algorithm:
         setting = replace(setting, may=allowed({"NCCL_ALGO": algorithm}, collective))
     expected = forecast(setting, BY_NAME[collective], hosts, 8, GIB)
@@ -146,12 +146,12 @@ def test_the_answer_says_what_crosses(options: list[str], text: str) -> None:
 def test_flows_that_a_nic_carries_at_once(
     nics: str, collective: str, algorithm: str, hosts: int, flows: int
 ) -> None:
-    setting = Setting(with_nics(parse_system("h100x8"), nics))
+    setting = EstimateInputs(with_nics(parse_system("h100x8"), nics))
     assert flows_of_nic(setting, collective, algorithm, hosts, 8) == flows
 
 
 def test_a_limit_of_ctas_leaves_a_part_of_the_channels() -> None:
-    limited = Setting(parse_system("h100x8"), ctas=4)
+    limited = EstimateInputs(parse_system("h100x8"), ctas=4)
     assert channels_left(limited, RING, 4, 8) == 4 / 8
     assert channels_left(limited, NVLS_TREE, 4, 8) == 4 / 16
     assert channels_left(limited, P2P, 4, 8) == 1
@@ -159,7 +159,7 @@ def test_a_limit_of_ctas_leaves_a_part_of_the_channels() -> None:
 
 
 def test_latency_of_racks_grows_with_the_logarithm_of_their_number() -> None:
-    setting = Setting(parse_system("gb300nvl72"))
+    setting = EstimateInputs(parse_system("gb300nvl72"))
     chosen = [by_links(setting, "all_reduce", racks, 72, GIB) for racks in (2, 4, 6, 8)]
     latency_us = [choice.parts.latency_s * 1e6 for choice in chosen if choice is not None]
     assert latency_us == pytest.approx([66.8, 108.6, 133.1, 150.4], abs=0.1)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Link, Result, ResultRow, World
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, PairLink, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.model.rule import Run, apply
@@ -34,12 +34,12 @@ def cell(late_us: list[float] | None = None, **fields: Any) -> Cell:
 
 def result(
     cells: list[Cell],
-    links: list[Link] | None = None,
+    links: list[PairLink] | None = None,
     sizes: list[int] | None = None,
     repeats: list[int] | None = None,
 ) -> Result:
     devices = [
-        Device(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU", process=rank)
+        RankDevice(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU", process=rank)
         for rank, host in enumerate(HOSTS)
     ]
     rows = [
@@ -53,11 +53,11 @@ def result(
     ]
     spec = SweepSpec(collective="all_reduce", sampling=Sampling())
     return Result(
-        spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or []
+        spec, library=EngineLibrary("nccl"), world=World(devices, 4), rows=rows, links=links or []
     )
 
 
-def judge(measured: Result) -> list[Finding]:
+def judge(measured: Result) -> list[RunFinding]:
     return apply(RULES, Run(measured, measured.topology))
 
 
@@ -127,9 +127,9 @@ def test_the_fix_for_a_slow_pair_depends_on_its_link() -> None:
     assert "memory" in fix((0, 1), "") and "ethtool" not in fix((0, 1), "")
 
 
-def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[Link]:
+def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[PairLink]:
     pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
-    return [Link(a, b, 1e-3, gbps * 1e9 if (a, b) in slow else 10e9) for a, b in pairs]
+    return [PairLink(a, b, 1e-3, gbps * 1e9 if (a, b) in slow else 10e9) for a, b in pairs]
 
 
 def test_a_host_whose_pairs_are_all_slow_has_the_slow_link() -> None:
@@ -206,9 +206,9 @@ def test_classic_timing_has_none_of_these() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.55])
 def test_with_three_hosts_two_slow_pairs_still_stand_out(share: float) -> None:
     three_links = [
-        Link(0, 1, 1e-3, 10e9),
-        Link(0, 2, 1e-3, share * 10e9),
-        Link(1, 2, 1e-3, share * 10e9),
+        PairLink(0, 1, 1e-3, 10e9),
+        PairLink(0, 2, 1e-3, share * 10e9),
+        PairLink(1, 2, 1e-3, share * 10e9),
     ]
     assert messages(result([cell()], three_links))["slow_link"].startswith(
         "the link of host h2 is slow"
@@ -231,7 +231,7 @@ def test_a_little_lateness_behind_a_fence_gives_no_finding() -> None:
 
 def test_the_slowest_rank_is_named_despite_another_weak_pair() -> None:
     mixed = [
-        Link(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth)
+        PairLink(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth)
         for link in links({(0, 2), (1, 2), (2, 3)}, 0.01)
     ]
     assert messages(result([cell()], mixed))["slow_link"].startswith("the link of host h2 is slow")

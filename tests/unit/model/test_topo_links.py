@@ -9,7 +9,7 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model import topo_xml
-from busbw.model.estimate import Setting
+from busbw.model.estimate import EstimateInputs
 from busbw.model.hardware import gcn_name, xgmi, xgmi_gpus
 from busbw.model.nccl.constants import fitted_release
 from busbw.model.predict import check, predict
@@ -66,7 +66,7 @@ def test_eight_mi300x_use_all_links_that_lead_to_gpus_that_take_part() -> None:
 
 def test_rccl_has_no_model() -> None:
     system = read(document(4, each_other(4, 1), tag="xgmi", gpu='sm="120" gcn="908"'))
-    answer = predict(Setting(system), BY_NAME["all_reduce"], [1], 4, [1 << 30], "t.xml")
+    answer = predict(EstimateInputs(system), BY_NAME["all_reduce"], [1], 4, [1 << 30], "t.xml")
     assert answer.rows == []
     assert all(level.planned is None for level in answer.bounds.levels)
     assert any("no model of RCCL" in note for note in answer.described.notes)

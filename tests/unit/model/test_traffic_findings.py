@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from busbw.core.alltoallv import traffic
 from busbw.core.collectives import BY_NAME
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import Features, bounds
@@ -25,16 +25,16 @@ System = Callable[..., Topology]
 
 def finding(
     matrix: list[list[int]], counts: str = "", ends_s: list[float] | None = None
-) -> Finding | None:
+) -> RunFinding | None:
     ranks = len(matrix)
-    devices = [Device(rank, 1, "h1", rank, "", "CPU", process=rank) for rank in range(ranks)]
+    devices = [RankDevice(rank, 1, "h1", rank, "", "CPU", process=rank) for rank in range(ranks)]
     rows = [
         ResultRow(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8)
         for size in (MIB, 4 * MIB)
     ]
     measured = Result(
         SweepSpec(collective="alltoallv", counts=counts),
-        library=Library("mpi"),
+        library=EngineLibrary("mpi"),
         world=World(devices, ranks),
         rows=rows,
         traffic=traffic(matrix, counts, ["h1"] * ranks),
@@ -134,7 +134,9 @@ def test_no_link_carries_more_than_its_rate_at_the_bound(matrix: list[list[int]]
 
 def test_the_ideal_of_a_run_uses_its_matrix(system: System) -> None:
     topology = system(1, gpus=4)
-    world = World([Device(rank, 1, "h0", rank, f"0000:0{rank}:00", "H100") for rank in range(4)], 4)
+    world = World(
+        [RankDevice(rank, 1, "h0", rank, f"0000:0{rank}:00", "H100") for rank in range(4)], 4
+    )
     hot = traffic([[0, MIB, MIB, MIB], [0] * 4, [0] * 4, [0] * 4], "", ["h0"] * 4)
     (even, _), (uneven, endpoint) = (
         ideals("alltoallv", world, topology, {}, matrix_traffic) for matrix_traffic in (None, hot)

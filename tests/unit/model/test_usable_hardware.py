@@ -5,20 +5,20 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from busbw.core.result import Device, World
+from busbw.core.result import RankDevice, World
 from busbw.core.topology import Nic, Topology
 from busbw.model.bounds import Features
 from busbw.model.fabric import NoFabric
 from busbw.model.hardware import generation, generations
 from busbw.model.payload import planned_rate
-from busbw.model.usable_hardware import Used, ideals, list_matches, nics_left, used
+from busbw.model.usable_hardware import UsedHardware, ideals, list_matches, nics_left, used
 
 System = Callable[..., Topology]
 
 
 def world(*places: tuple[str, int], groups: int = 1) -> World:
     devices = [
-        Device(rank, 1, host, gpu, f"0000:{gpu:02X}:00", "GPU")
+        RankDevice(rank, 1, host, gpu, f"0000:{gpu:02X}:00", "GPU")
         for rank, (host, gpu) in enumerate(places)
     ]
     return World(devices, len(devices), groups)
@@ -30,7 +30,7 @@ def test_hosts_are_ordered_by_first_rank_with_used_gpus(system: System) -> None:
         system(2),
         {},
     )
-    assert isinstance(use, Used)
+    assert isinstance(use, UsedHardware)
     assert [host.hostname for host in use.hosts] == ["h1", "h0"] and (
         use.fabric.hosts,
         use.fabric.per_host,
@@ -62,14 +62,14 @@ def test_features_follow_the_settings(
     system: System, environment: dict[str, str], nvls: bool, collnet: bool
 ) -> None:
     use = used(world(("h0", 0), ("h0", 1)), system(1), environment)
-    assert isinstance(use, Used) and use.features == Features(nvls, collnet)
+    assert isinstance(use, UsedHardware) and use.features == Features(nvls, collnet)
 
 
 def test_gpus_that_cannot_do_nvls_decide(system: System) -> None:
     use = used(
         world(("h0", 0), ("h0", 1)), system(1, name="NVIDIA A100-SXM4-80GB", links=12, sm=80), {}
     )
-    assert isinstance(use, Used) and not use.features.nvls
+    assert isinstance(use, UsedHardware) and not use.features.nvls
 
 
 PORTS = [

@@ -8,7 +8,7 @@ from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Header
 from busbw.pattern import csv
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 
 HEAD = ",".join(csv.TITLES)
 
@@ -54,7 +54,7 @@ def test_every_file_comes_out_as_it_went_in(rows, calls):
 
 
 def test_equal_calls_of_several_communicators_are_one_line():
-    tally = Tally(Header(), ordered=False)
+    tally = CallTally(Header(), ordered=False)
     for _ in range(2):
         tally.add_calls(Arguments(tally.add_comm(2), "all_reduce", 64, 16, "float"), 3)
     tally.add_calls(Arguments(0, "send", 64, 16, "float", rank=0, peer=1), 5)
@@ -79,7 +79,7 @@ def test_bad_lines_are_counted_and_named():
 
 
 def test_csv_has_each_kind_of_time_in_its_own_columns():
-    tally = Tally(Header(), ordered=True)
+    tally = CallTally(Header(), ordered=True)
     tally.add_calls(
         Arguments(tally.add_comm(2, "tp"), "all_reduce", 64),
         cpu_us=5.0,

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.pattern.merge import Observed, join, merge
+from busbw.pattern.merge import ObservedCall, join, merge
 
 
 def call(comm, function="all_reduce", size=8, **fields):
-    return Observed(comm, function, size, **fields)
+    return ObservedCall(comm, function, size, **fields)
 
 
 def order(merged):

@@ -10,12 +10,12 @@ from pattern_records import record
 
 from busbw.core.pattern import Pattern
 from busbw.core.pattern_weights import average, coverage, weights
-from busbw.model.estimate import Setting
+from busbw.model.estimate import EstimateInputs
 from busbw.model.patterns import predict_pattern
 from busbw.model.systems import parse_system, with_nics
 
 RANKS, TENSOR = 16, 4  # tensor-parallel groups are neighbours, data-parallel ones have a stride
-SETTING = Setting(with_nics(parse_system("h100x4"), "4x400G"))
+SETTING = EstimateInputs(with_nics(parse_system("h100x4"), "4x400G"))
 STEPS = 2
 TP_US, DP_US, WORLD_US = 100.0, 900.0, 10.0
 Call = tuple[str, list[int], int, float]

@@ -17,7 +17,7 @@ from busbw.measure.profiler_file import (
     TIMED,
     UNKNOWN,
     ProcessFile,
-    Record,
+    ProfilerRecord,
     parse,
 )
 
@@ -26,22 +26,22 @@ FLOAT = 7
 BY_EVENTS, AROUND_CALL = 1, 2  # flags of a time
 
 
-def file(*records: Record) -> ProcessFile:
+def file(*records: ProfilerRecord) -> ProcessFile:
     return ProcessFile("host-1.capture", {}, 0, 0, 22809, 5, 0, 0, 0, records=list(records))
 
 
-def record(kind: int, function: int = ALL_REDUCE, **fields: int) -> Record:
-    empty = dict.fromkeys(Record._fields, 0) | {
+def record(kind: int, function: int = ALL_REDUCE, **fields: int) -> ProfilerRecord:
+    empty = dict.fromkeys(ProfilerRecord._fields, 0) | {
         "algorithm": UNKNOWN,
         "protocol": UNKNOWN,
         "dtype": FLOAT,
     }
-    return Record(**(empty | {"kind": kind, "function": function} | fields))
+    return ProfilerRecord(**(empty | {"kind": kind, "function": function} | fields))
 
 
 def called(
     number: int, gpu: tuple[int, int] | None, *, group: int = 0, function: int = ALL_REDUCE
-) -> list[Record]:
+) -> list[ProfilerRecord]:
     """A call with its task and time."""
     kinds = (P2P_CALL, P2P) if function in (SEND, RECV) else (COLL_CALL, COLL)
     records = [
@@ -62,7 +62,7 @@ def called(
     return records + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
 
 
-def times(*parts: list[Record]) -> list[tuple[int, int] | None]:
+def times(*parts: list[ProfilerRecord]) -> list[tuple[int, int] | None]:
     return [
         call.gpu_ns for call in read_calls(file(*(call for part in parts for call in part))).calls
     ]
@@ -146,7 +146,7 @@ def test_broadcast_without_a_task_shifts_the_times_that_follow():
     assert read_calls(process_file).shifted == 1
 
 
-def by_events(*spans: tuple[int, int], flags: int = BY_EVENTS) -> list[Record]:
+def by_events(*spans: tuple[int, int], flags: int = BY_EVENTS) -> list[ProfilerRecord]:
     return [
         record(TIMED, id=100 + at, a=start, b=end, flags=flags)
         for at, (start, end) in enumerate(spans)

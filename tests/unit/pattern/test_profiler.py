@@ -11,10 +11,10 @@ from busbw.measure.profiler_file import (
     TIMED,
     UNKNOWN,
     ProcessFile,
-    Record,
+    ProfilerRecord,
 )
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import Observed
+from busbw.pattern.merge import ObservedCall
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import profiler
 from busbw.pattern.replay.plan import ReplayPlan
@@ -23,28 +23,28 @@ from busbw.pattern.text import foot
 ALL_REDUCE, RECV, FLOAT = 4, 7, 7
 
 
-def record(kind: int, **fields: int) -> Record:
-    empty = dict.fromkeys(Record._fields, 0) | {
+def record(kind: int, **fields: int) -> ProfilerRecord:
+    empty = dict.fromkeys(ProfilerRecord._fields, 0) | {
         "algorithm": UNKNOWN,
         "protocol": UNKNOWN,
         "dtype": FLOAT,
         "function": ALL_REDUCE,
     }
-    return Record(**(empty | {"kind": kind} | fields))
+    return ProfilerRecord(**(empty | {"kind": kind} | fields))
 
 
-def comm(number: int, *, id: int, rank: int, ranks: int = 4) -> Record:
+def comm(number: int, *, id: int, rank: int, ranks: int = 4) -> ProfilerRecord:
     return record(COMM, comm=number, id=id, peer=rank, elements=ranks, a=1)
 
 
-def calls(number: int, *counts: int) -> list[Record]:
+def calls(number: int, *counts: int) -> list[ProfilerRecord]:
     return [
         record(COLL_CALL, comm=number, id=100 * number + at, elements=count, time=at)
         for at, count in enumerate(counts, 1)
     ]
 
 
-def merge_files(*files: tuple[list[Record], dict[str, str]]):
+def merge_files(*files: tuple[list[ProfilerRecord], dict[str, str]]):
     collector = Collector("profiler")
     for number, (records, facts) in enumerate(files):
         profiler.add(
@@ -134,7 +134,9 @@ def test_streams_and_groups_are_numbered_without_a_search():
     collector = Collector("profiler")
     for process in (first, second):
         for number in range(1, 201):
-            collector.add_call(process, Observed(process, "send", 8, stream=-number, group=number))
+            collector.add_call(
+                process, ObservedCall(process, "send", 8, stream=-number, group=number)
+            )
     Process.compared = 0
     merged = pattern(collector)
     assert [call.stream for call in merged.calls].count(199) == 2, "each process has its own"

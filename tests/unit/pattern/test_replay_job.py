@@ -4,16 +4,16 @@ import pytest
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import Comm, Header, Pattern
-from busbw.measure.kernel_times import Kernel
-from busbw.pattern.collector import Arguments, Tally
-from busbw.pattern.replay.job import CPU, GPU, Timed, _by_operation, _conclude, _idle_notes
+from busbw.measure.kernel_times import TimedKernel
+from busbw.pattern.collector import Arguments, CallTally
+from busbw.pattern.replay.job import CPU, GPU, ReplayTimes, _by_operation, _conclude, _idle_notes
 from busbw.pattern.replay.plan import ReplayPlan
 from busbw.pattern.replay.timing import check_members
-from busbw.pattern.replay.types import Replay, Replayed, ReplaySpec
+from busbw.pattern.replay.types import Replay, ReplayedRow, ReplaySpec
 
 
 def pattern() -> Pattern:
-    tally = Tally(Header(), ordered=True)
+    tally = CallTally(Header(), ordered=True)
     for _ in range(2):
         tally.add_comm(2, members=[0, 1])
     tally.add_calls(Arguments(0, "send", 8, rank=0, peer=1))
@@ -24,12 +24,12 @@ def pattern() -> Pattern:
     return tally.to_pattern()
 
 
-def kernel(time_us: float) -> Kernel:
-    return Kernel(time_us, "Ring", "LL", 2)
+def kernel(time_us: float) -> TimedKernel:
+    return TimedKernel(time_us, "Ring", "LL", 2)
 
 
 def blank(plan: ReplayPlan) -> Replay:
-    return Replay(ReplaySpec(pattern="p"), rows=[Replayed(row, 2) for row in plan.pattern.rows])
+    return Replay(ReplaySpec(pattern="p"), rows=[ReplayedRow(row, 2) for row in plan.pattern.rows])
 
 
 def test_ranks_whose_groups_were_not_recorded_are_named():
@@ -57,7 +57,7 @@ def test_communicator_with_other_calls_than_were_made_is_left_out():
 
 
 def test_rank_outside_all_exchanges_of_a_communicator_does_not_shift_the_next():
-    tally = Tally(Header(), ordered=True)
+    tally = CallTally(Header(), ordered=True)
     tally.add_comm(3)
     tally.add_comm(3)
     tally.add_calls(Arguments(0, "send", 8, rank=0, peer=1))
@@ -72,8 +72,8 @@ def test_shortest_time_of_a_rank_is_that_of_the_operation():
     plan = ReplayPlan(pattern())
     replay = blank(plan)
     ranks = [
-        Timed([0.5], [dict.fromkeys(range(5), 9.0)], {}),
-        Timed([0.6], [dict.fromkeys(range(5), 4.0)], {}),
+        ReplayTimes([0.5], [dict.fromkeys(range(5), 9.0)], {}),
+        ReplayTimes([0.6], [dict.fromkeys(range(5), 4.0)], {}),
     ]
     _conclude(replay, plan, ranks, GPU)
     by_function = {row.row.function: row for row in replay.rows}
@@ -84,7 +84,7 @@ def test_shortest_time_of_a_rank_is_that_of_the_operation():
 
 
 def test_replay_of_one_ranks_record_is_averaged_over_that_rank():
-    tally = Tally(Header(world=4, ranks=[0]), ordered=True)
+    tally = CallTally(Header(world=4, ranks=[0]), ordered=True)
     all_ranks, half = (
         tally.add_comm(4, members=range(4), read=1),
         tally.add_comm(2, members=(0, 1), read=1),
@@ -96,7 +96,10 @@ def test_replay_of_one_ranks_record_is_averaged_over_that_rank():
     plan = ReplayPlan(tally.to_pattern())
     replay = blank(plan)
     _conclude(
-        replay, plan, [Timed([0.5], [dict.fromkeys(range(3), 9.0)], {}) for _ in range(4)], GPU
+        replay,
+        plan,
+        [ReplayTimes([0.5], [dict.fromkeys(range(3), 9.0)], {}) for _ in range(4)],
+        GPU,
     )
     assert [row.weight for row in replay.rows if row.times] == [1, 1, 1]
 
@@ -107,7 +110,7 @@ def test_call_that_may_return_early_on_cpus_takes_the_longest():
     _conclude(
         replay,
         plan,
-        [Timed([1], [dict.fromkeys(range(5), duration)], {}) for duration in (9.0, 4.0)],
+        [ReplayTimes([1], [dict.fromkeys(range(5), duration)], {}) for duration in (9.0, 4.0)],
         CPU,
     )
     assert {row.row.function: row.times.median for row in replay.rows if row.times} == {
@@ -120,9 +123,9 @@ def test_call_that_may_return_early_on_cpus_takes_the_longest():
 def test_a_choice_that_differs_from_the_record_is_detected():
     row = pattern().rows[2]
     row.algorithm, row.protocol = "Tree", "LL"
-    assert Replayed(row, 2, algorithm="Ring", protocol="LL").ran_another
-    assert not Replayed(row, 2, algorithm="Tree", protocol="LL").ran_another
-    assert not Replayed(row, 2).ran_another
+    assert ReplayedRow(row, 2, algorithm="Ring", protocol="LL").ran_another
+    assert not ReplayedRow(row, 2, algorithm="Tree", protocol="LL").ran_another
+    assert not ReplayedRow(row, 2).ran_another
 
 
 def test_ranks_without_a_part_and_unknown_members_are_named():

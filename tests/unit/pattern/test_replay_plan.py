@@ -3,14 +3,16 @@
 import pytest
 
 from busbw.core.pattern import Header, algbw_bytes
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 from busbw.pattern.replay.plan import UNORDERED_CALLS, UNORDERED_WARM_UP, ReplayPlan, warm_up
 
 SUM = Arguments(0, "all_reduce", 40, 10, "float")
 
 
-def tally(*, ordered: bool = True, members: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)) -> Tally:
-    tally_ = Tally(Header(), ordered=ordered)
+def tally(
+    *, ordered: bool = True, members: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
+) -> CallTally:
+    tally_ = CallTally(Header(), ordered=ordered)
     for ranks in members:
         tally_.add_comm(len(ranks), members=ranks)
     return tally_
@@ -66,7 +68,7 @@ def test_bytes_serve_where_the_type_is_unknown():
     )
 
 
-def messages(tally_: Tally, *listed: tuple[str, int, int, int | None]) -> list:
+def messages(tally_: CallTally, *listed: tuple[str, int, int, int | None]) -> list:
     """Calls of 8 bytes times the sender's number and one; gives the matrices of the exchanges."""
     for function, rank, peer, group in listed:
         sender = rank if function == "send" else peer
@@ -132,7 +134,7 @@ def test_row_that_lacks_its_ranks_is_counted():
     tally_.add_calls(Arguments(0, "send", 8), 3)
     tally_.add_calls(SUM)
     assert ReplayPlan(tally_.to_pattern()).skipped == {"send of an unknown rank or peer": 3}
-    empty = Tally(Header(), ordered=False)
+    empty = CallTally(Header(), ordered=False)
     empty.add_comm(0)
     empty.add_calls(SUM)
     assert ReplayPlan(empty.to_pattern()).skipped == {"all_reduce of unknown size or parts": 1}

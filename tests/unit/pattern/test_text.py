@@ -1,12 +1,12 @@
 """The table of a pattern: sorted by share, with one kind of time, and with what is missing."""
 
 from busbw.core.pattern import Header, Pattern, TrainingSteps
-from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.collector import Arguments, CallTally
 from busbw.pattern.text import table
 
 
 def make_pattern(**header: object) -> Pattern:
-    tally = Tally(Header(source="test", world=8, **header), ordered=True)
+    tally = CallTally(Header(source="test", world=8, **header), ordered=True)
     comm = tally.add_comm(8, "a rather long name of a group")
     small = Arguments(
         comm, "all_reduce", 64, 16, "float", "sum", algorithm="CollNetDirect", protocol="Simple"

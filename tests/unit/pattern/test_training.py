@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, TrainingSteps
+from busbw.core.pattern import Comm, Header, Pattern, PatternCall, PatternRow, TrainingSteps
 from busbw.pattern.registry import load
 from busbw.pattern.training import rank_files
 from busbw.pattern.training.finder import recorded_step
@@ -30,13 +30,13 @@ def row(number: int, count: int, function: str = "all_reduce", **fields: Any) ->
 def training(steps: int = 6, **call_fields: Any) -> Pattern:
     """Two buckets and a loss in each step; the first step has one bucket."""
     rows = [row(0, 1_025_024), row(1, 2000), row(2, 1), row(3, 1_027_024)]
-    calls = [Call(3, 0.0), Call(2, 90_000.0)]
+    calls = [PatternCall(3, 0.0), PatternCall(2, 90_000.0)]
     for step in range(1, steps + 1):
         start = STEP_US * step
         calls += [
-            Call(0, start, **call_fields),
-            Call(1, start + 30_000, **call_fields),
-            Call(2, start + 90_000),
+            PatternCall(0, start, **call_fields),
+            PatternCall(1, start + 30_000, **call_fields),
+            PatternCall(2, start + 90_000),
         ]
     header = Header(source="flight-recorder", world=2, ranks=[0, 1])
     return Pattern(header, [Comm(0, 2)], rows, calls)
@@ -56,7 +56,7 @@ def test_buckets_are_the_all_reduces_that_repeat():
 def test_the_recorder_tells_steps_waits_and_parameters():
     """Its step counts even where the record ends within one."""
     pattern = training()
-    pattern.calls.append(Call(0, 7 * STEP_US))
+    pattern.calls.append(PatternCall(0, 7 * STEP_US))
     pattern.header.training = TrainingSteps(
         [900_000.0, 200_000.0, *5 * [110_000.0]],
         [500_000.0, 40_000.0, *5 * [7000.0]],
@@ -85,7 +85,7 @@ def test_a_kernel_that_waited_for_another_was_ready_before():
         first, second = call.row == 0, call.row == 1
         if first or second:
             start = call.at_us - (30_000 if second else 0) + (60_000 if second else 0)
-            pattern.calls[at] = Call(call.row, call.at_us, gpu_us=60_000.0, gpu_at_us=start)
+            pattern.calls[at] = PatternCall(call.row, call.at_us, gpu_us=60_000.0, gpu_at_us=start)
     step = recorded_step(pattern, "run1")
     assert step.buckets[1].ready_s == pytest.approx(0.06)
     assert step.notes[-1].startswith("1 bucket began as another ended, and may have been ready")
@@ -98,7 +98,7 @@ def test_a_kernel_that_waited_for_another_was_ready_before():
 
 def test_a_record_without_times_has_buckets_alone():
     pattern = training()
-    pattern.calls = [Call(call.row) for call in pattern.calls]
+    pattern.calls = [PatternCall(call.row) for call in pattern.calls]
     step = recorded_step(pattern, "run1")
     assert (step.step_s, step.waited_s, len(step.buckets)) == (None, None, 2)
     assert "its calls have no times: when buckets are ready is unknown" in step.notes
@@ -158,7 +158,7 @@ def test_buckets_are_told_from_other_calls_between_them():
     pattern.rows += [row(number, 1 << 20, "all_gather", comm=number - 6) for number in (6, 7)]
     calls = []
     for call in pattern.calls:
-        calls += [call, *map(Call, {0: [4], 1: [5, 4, 6, 7]}.get(call.row, []))]
+        calls += [call, *map(PatternCall, {0: [4], 1: [5, 4, 6, 7]}.get(call.row, []))]
     lost = [at for at, call in enumerate(calls) if call.row == 1][2]
     pattern.calls = calls[:lost] + calls[lost + 1 :]
     step = recorded_step(
@@ -181,7 +181,7 @@ def with_activations(pattern: Pattern) -> Pattern:
     ]
     calls = []
     for call in pattern.calls:
-        calls += [call, *map(Call, {0: [4, 6], 1: [5]}.get(call.row, []))]
+        calls += [call, *map(PatternCall, {0: [4, 6], 1: [5]}.get(call.row, []))]
     pattern.calls = calls
     return pattern
 
@@ -204,7 +204,7 @@ def on_two_groups(pattern: Pattern) -> Pattern:
     pattern.header.world = 4
     pattern.comms = [Comm(0, 2, "dp0"), Comm(1, 2, "dp1")]
     pattern.rows += [row(4 + number, pattern.rows[number].count, comm=1) for number in range(2)]
-    pattern.calls += [Call(4 + call.row) for call in pattern.calls if call.row in (0, 1)]
+    pattern.calls += [PatternCall(4 + call.row) for call in pattern.calls if call.row in (0, 1)]
     return pattern
 
 
@@ -244,7 +244,7 @@ def test_the_shortest_step_that_repeats_is_taken():
     pattern.rows.append(row(4, 2000, channels=2))
     late = [at for at, call in enumerate(pattern.calls) if call.row == 1]
     for at in late[::2]:
-        pattern.calls[at] = Call(4, pattern.calls[at].at_us)
+        pattern.calls[at] = PatternCall(4, pattern.calls[at].at_us)
     assert recorded_step(pattern, "run1").steps == 6
     pattern.calls = [call for call in pattern.calls if call.row == 0]
     step = recorded_step(pattern, "run1")

@@ -5,8 +5,8 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.model.reference.compared import Ran, ran_of
-from busbw.model.reference.curves import Curve, Reference, Source
+from busbw.model.reference.compared import ComparedRun, ran_of
+from busbw.model.reference.curves import CurveSource, Reference, ReferenceCurve
 from busbw.model.systems import parse_system
 from busbw.reference.additions import curves_of, refuse_unhealthy, run_name, source_of
 from busbw.reference.comparison import columns, compared_with, comparison_text, plot_text
@@ -34,11 +34,11 @@ def result_of(*rows: str) -> Result:
     return result
 
 
-def ran(result: Result) -> Ran:
+def ran(result: Result) -> ComparedRun:
     return ran_of(result, parse_system("h100x8"), (1, 8))
 
 
-def added(*rows: str) -> list[Curve]:
+def added(*rows: str) -> list[ReferenceCurve]:
     result = result_of(*rows)
     return curves_of(result, ran(result), "mine", "run.log")
 
@@ -97,7 +97,7 @@ def test_a_run_that_does_not_show_a_healthy_system_is_refused(
 
 def test_the_source_names_the_file_the_host_and_the_day() -> None:
     result = msgspec.structs.replace(result_of(f"{GIB} float 9.0 9.0"), start="2026-11-28T12:00:00")
-    assert source_of(result, "mine", "run.log") == Source(
+    assert source_of(result, "mine", "run.log") == CurveSource(
         key="mine", title="run.log, h", date="2026-11-28"
     )
 
@@ -111,7 +111,7 @@ def test_a_run_has_the_name_of_its_file_and_a_number_if_that_is_taken() -> None:
 
 def known(*times_us: float) -> Reference:
     curves = [
-        Curve(
+        ReferenceCurve(
             source="s",
             run=f"r{at}",
             gpu="h100",

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.model.reference.curves import Curve, Source, Table, built_in
+from busbw.model.reference.curves import CurveSource, ReferenceCurve, ReferenceTable, built_in
 from busbw.reference.additions import with_curves, without_run
 from busbw.reference.own_table import change, encoded, parse, read
 
 M, G = 1 << 20, 1 << 30
-SOURCE = Source(key="a", title="a.json, h1")
-CURVE = Curve(
+SOURCE = CurveSource(key="a", title="a.json, h1")
+CURVE = ReferenceCurve(
     source="a",
     run="a",
     gpu="h100",
@@ -31,12 +31,14 @@ CURVE = Curve(
 
 def table(*changes: dict[str, Any]) -> bytes:
     curves = [msgspec.structs.replace(CURVE, **values) for values in changes]
-    return encoded(Table(sources=[SOURCE], curves=curves))
+    return encoded(ReferenceTable(sources=[SOURCE], curves=curves))
 
 
 def test_published_curves_pass_the_checks_of_own_ones() -> None:
     known = built_in()
-    text = encoded(Table(sources=list(known.sources.values()), curves=list(known.published)))
+    text = encoded(
+        ReferenceTable(sources=list(known.sources.values()), curves=list(known.published))
+    )
     assert tuple(parse(text, "table.json").curves) == known.published
 
 
@@ -110,7 +112,7 @@ def test_a_refused_change_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert file.read_bytes() == kept
     assert list(file.parent.iterdir()) == [file]
     change(file, lambda before: without_run(before, "a"))
-    assert read(file) == Table(sources=[], curves=[])
+    assert read(file) == ReferenceTable(sources=[], curves=[])
 
 
 def test_a_link_and_a_mode_stay_and_a_folder_is_refused(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_a_link_and_a_mode_stay_and_a_folder_is_refused(tmp_path: Path) -> None:
 
 def add(file: Path, number: int) -> None:
     run = f"run{number}"
-    source = Source(key=run, title=run)
+    source = CurveSource(key=run, title=run)
     times = 40.0 + number, 4000.0 + number
     curve = msgspec.structs.replace(CURVE, run=run, source=run, times_us=times)
     change(file, lambda before: with_curves(before, [source], [curve]))

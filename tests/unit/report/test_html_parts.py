@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.cells import all_figures
-from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, Ideal, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history import comparison as text
 from busbw.report import summary
@@ -344,11 +344,11 @@ def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(ma
     results = [
         make(),
         make(spec={"collective": "all_gather"}),
-        make(library=Library("sim")),
+        make(library=EngineLibrary("sim")),
         make(),
-        make(library=Library("sim"), world=eight),
+        make(library=EngineLibrary("sim"), world=eight),
     ]
-    results += [make(library=Library("")), make(library=Library("sim"))]
+    results += [make(library=EngineLibrary("")), make(library=EngineLibrary("sim"))]
     inputs = [ReportInput(index, f"{index}.json", result) for index, result in enumerate(results)]
     assert [[source.letter for source in group] for group in alike(inputs)] == [
         ["A", "D", "F"],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Result
 from busbw.history import comparison
 from busbw.measure.formats import table
@@ -27,7 +27,7 @@ SENTENCE = (
     " a lot"
 )
 FINDINGS = [
-    Finding("two_modes", Verdict.UNKNOWN, SENTENCE, f"evidence {SENTENCE}", f"fix {SENTENCE}")
+    RunFinding("two_modes", Verdict.UNKNOWN, SENTENCE, f"evidence {SENTENCE}", f"fix {SENTENCE}")
 ]
 ESCAPE = re.compile("\x1b\\[[0-9;]*m")
 

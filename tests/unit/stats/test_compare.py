@@ -13,9 +13,9 @@ import pytest
 
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import CellKey, cells
-from busbw.core.comparison import ComparedCell, Comparison, Verdict
+from busbw.core.comparison import ComparedCell, Comparison, ComparisonVerdict
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.report.read import read
@@ -78,7 +78,7 @@ def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
         compare(one_result(sampled(draws(1, 16, 1e-3))), one_result(sampled(draws(2, 16, 1.15e-3))))
     )
     assert (cell.verdict, cell.by, cell.a_count, cell.b_count) == (
-        Verdict.SLOWER,
+        ComparisonVerdict.SLOWER,
         "samples",
         16,
         16,
@@ -93,7 +93,7 @@ def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
 
 def test_a_slowdown_within_tolerance_is_slower_but_not_beyond_it() -> None:
     sides = runs(1, [1e-3] * 5), runs(2, [1.035e-3] * 5)
-    assert compare(*sides).of(Verdict.SLOWER) == compare(*sides).cells
+    assert compare(*sides).of(ComparisonVerdict.SLOWER) == compare(*sides).cells
     assert compare(*sides).beyond() == []
     assert len(compare(*sides, Limits(tolerance=0.025)).beyond()) == 20
 
@@ -101,7 +101,7 @@ def test_a_slowdown_within_tolerance_is_slower_but_not_beyond_it() -> None:
 def test_a_proven_difference_too_small_to_matter_is_the_same() -> None:
     comparison = compare(runs(1, [1e-3] * 5, 0.0005), runs(2, [1.008e-3] * 5, 0.0005))
     assert all(cell.p is not None and cell.p < 0.05 for cell in comparison.cells)
-    assert comparison.of(Verdict.SAME) == comparison.cells
+    assert comparison.of(ComparisonVerdict.SAME) == comparison.cells
 
 
 @pytest.mark.parametrize("counts", [(600, 600), (4096, 4096), (3, 4096)])
@@ -114,7 +114,7 @@ def test_as_many_samples_as_a_run_takes_are_compared(counts: tuple[int, int]) ->
         )
     )
     assert (cell.a_count, cell.b_count) == counts
-    assert cell.verdict is Verdict.SLOWER
+    assert cell.verdict is ComparisonVerdict.SLOWER
 
 
 def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
@@ -125,14 +125,14 @@ def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
                 one_result(sampled(draws(2, 8, 1e-3, 0.3))),
             )
         ).verdict
-        is Verdict.AMBIGUOUS
+        is ComparisonVerdict.AMBIGUOUS
     )
 
 
 def test_samples_at_the_head_that_were_dropped_do_not_count() -> None:
     warming = sampled([5e-3] * 8 + draws(1, 16, 1e-3), dropped=8)
     cell = only(compare(one_result(warming), one_result(sampled(draws(2, 16, 1e-3)))))
-    assert (cell.verdict, cell.a_count) == (Verdict.SAME, 16)
+    assert (cell.verdict, cell.a_count) == (ComparisonVerdict.SAME, 16)
 
 
 def visited(level_s: Sequence[float], seed: int) -> ResultRow:
@@ -159,8 +159,8 @@ def test_runs_are_expected_to_differ_as_visits_do() -> None:
             one_result(visited(level_s, 1)), one_result(visited(longer(level_s, factor), 2))
         )
 
-    assert only(compared(STEADY, 1.1)).verdict is Verdict.SLOWER
-    assert only(compared(NOISY, 1.1)).verdict is Verdict.AMBIGUOUS
+    assert only(compared(STEADY, 1.1)).verdict is ComparisonVerdict.SLOWER
+    assert only(compared(NOISY, 1.1)).verdict is ComparisonVerdict.AMBIGUOUS
     assert (
         compared(NOISY, 1.1)
         .notes[-1]
@@ -185,17 +185,19 @@ def sweeps(factors: Sequence[float]) -> Comparison:
 
 def test_one_run_a_side_takes_runs_to_differ_as_the_ratios_of_neighbouring_sizes_scatter() -> None:
     step = sweeps([1.0] * 6 + [1.3] * 6)
-    assert [cell.ratio for cell in step.of(Verdict.SLOWER)] == pytest.approx([1.3] * 6, rel=0.01)
+    assert [cell.ratio for cell in step.of(ComparisonVerdict.SLOWER)] == pytest.approx(
+        [1.3] * 6, rel=0.01
+    )
     scattered = sweeps([1.06, 0.94, 1.07, 0.96, 1.05, 0.95, 1.3, 1.2, 1.35, 1.25, 1.4, 1.3])
-    assert not scattered.of(Verdict.SLOWER)
+    assert not scattered.of(ComparisonVerdict.SLOWER)
 
 
 def test_one_run_a_side_cannot_tell_a_glitch_from_a_change_of_one_size() -> None:
     glitch = sweeps([1.0] * 6 + [1.5] + [1.0] * 6)
-    assert not glitch.of(Verdict.SLOWER)
-    assert glitch.cells[6].verdict is Verdict.AMBIGUOUS
+    assert not glitch.of(ComparisonVerdict.SLOWER)
+    assert glitch.cells[6].verdict is ComparisonVerdict.AMBIGUOUS
     two_sizes = sweeps([1.0] * 6 + [1.5, 1.4] + [1.0] * 6)
-    assert two_sizes.of(Verdict.SLOWER) == two_sizes.cells[6:8]
+    assert two_sizes.of(ComparisonVerdict.SLOWER) == two_sizes.cells[6:8]
 
 
 def test_stored_runs_give_the_variation_between_runs() -> None:
@@ -207,13 +209,13 @@ def test_stored_runs_give_the_variation_between_runs() -> None:
         rng = random.Random(5)
         return {run: {key: 1e-3 * rng.lognormvariate(0, spread)} for run in range(runs)}
 
-    assert only(compare(a, b)).verdict is Verdict.AMBIGUOUS, "2 % are usual between runs"
-    assert only(compare(a, b, earlier=stored(0.002, 5))).verdict is Verdict.SLOWER
+    assert only(compare(a, b)).verdict is ComparisonVerdict.AMBIGUOUS, "2 % are usual between runs"
+    assert only(compare(a, b, earlier=stored(0.002, 5))).verdict is ComparisonVerdict.SLOWER
     compared = compare(a, b, earlier=stored(0.05, 5))
-    assert only(compared).verdict is Verdict.AMBIGUOUS
+    assert only(compared).verdict is ComparisonVerdict.AMBIGUOUS
     assert compared.notes[0].startswith("5 stored runs of this machine and sweep differ by ")
     two = compare(a, b, earlier=stored(0.002, 2))
-    assert only(two).verdict is Verdict.AMBIGUOUS, "two runs say nothing"
+    assert only(two).verdict is ComparisonVerdict.AMBIGUOUS, "two runs say nothing"
 
 
 def test_more_simulated_cells_ask_for_more_evidence_of_each() -> None:
@@ -221,14 +223,14 @@ def test_more_simulated_cells_ask_for_more_evidence_of_each() -> None:
 
     def compared(sizes: Sequence[int]) -> Comparison:
         sides = [
-            result(*(sampled(samples, size) for size in sizes), library=Library("sim"))
+            result(*(sampled(samples, size) for size in sizes), library=EngineLibrary("sim"))
             for samples in (quick, slow)
         ]
         return compare([("a", sides[0])], [("b", sides[1])])
 
-    assert only(compared([MIB])).verdict is Verdict.SLOWER
+    assert only(compared([MIB])).verdict is ComparisonVerdict.SLOWER
     comparison = compared([8 << i for i in range(30)])
-    assert comparison.of(Verdict.AMBIGUOUS) == comparison.cells
+    assert comparison.of(ComparisonVerdict.AMBIGUOUS) == comparison.cells
     assert comparison.notes == [
         "30 of 30 cells have too few independent samples to be called slower or faster at 95 % over"
         " all cells: 7 per side are needed"
@@ -238,17 +240,21 @@ def test_more_simulated_cells_ask_for_more_evidence_of_each() -> None:
 @pytest.mark.parametrize(
     ("a_s", "b_s", "expected"),
     [
-        (1e-3, 1.04e-3, Verdict.SAME),
-        (1e-3, 0.97e-3, Verdict.SAME),
-        (1e-3, 1.09e-3, Verdict.AMBIGUOUS),
-        (1e-3, 1.13e-3, Verdict.SLOWER),
-        (1.13e-3, 1e-3, Verdict.FASTER),
-        (8e-6, 24e-6, Verdict.AMBIGUOUS),  # three times, yet no more than a hiccup of the host
-        (8e-6, 40e-6, Verdict.SLOWER),
+        (1e-3, 1.04e-3, ComparisonVerdict.SAME),
+        (1e-3, 0.97e-3, ComparisonVerdict.SAME),
+        (1e-3, 1.09e-3, ComparisonVerdict.AMBIGUOUS),
+        (1e-3, 1.13e-3, ComparisonVerdict.SLOWER),
+        (1.13e-3, 1e-3, ComparisonVerdict.FASTER),
+        (
+            8e-6,
+            24e-6,
+            ComparisonVerdict.AMBIGUOUS,
+        ),  # three times, yet no more than a hiccup of the host
+        (8e-6, 40e-6, ComparisonVerdict.SLOWER),
     ],
 )
 def test_single_means_differ_only_beyond_their_usual_variation(
-    a_s: float, b_s: float, expected: Verdict
+    a_s: float, b_s: float, expected: ComparisonVerdict
 ) -> None:
     comparison = compare(one_result(mean(a_s)), one_result(mean(b_s)))
     cell = only(comparison)
@@ -282,7 +288,7 @@ def test_single_means_are_tested_by_signs_over_the_sweep() -> None:
     rows = [mean(1e-3 * (i + 1), 8 << i) for i in range(12)]
     slower = [mean(1.03e-3 * (i + 1), 8 << i) for i in range(12)]
     comparison = compare(one_result(*rows), one_result(*slower))
-    assert len(comparison.of(Verdict.SAME)) == 12
+    assert len(comparison.of(ComparisonVerdict.SAME)) == 12
     assert comparison.signs is not None
     assert (comparison.signs.longer, comparison.signs.shorter, comparison.signs.p) == (
         12,
@@ -307,9 +313,9 @@ def runs(seed: int, middles: list[float], spread: float = 0.003) -> list[Named]:
 def test_repeated_runs_are_the_unit_where_a_side_has_several() -> None:
     equal = compare(runs(1, [1e-3] * 5), runs(2, [1e-3] * 5))
     assert {cell.by for cell in equal.cells} == {"runs"}
-    assert equal.of(Verdict.SAME) == equal.cells
+    assert equal.of(ComparisonVerdict.SAME) == equal.cells
     slower = compare(runs(1, [1e-3] * 5), runs(2, [1.08e-3] * 5))
-    assert slower.of(Verdict.SLOWER) == slower.cells
+    assert slower.of(ComparisonVerdict.SLOWER) == slower.cells
     assert {(cell.a_count, cell.b_count) for cell in slower.cells} == {(5, 5)}
 
 
@@ -326,24 +332,24 @@ def test_repeats_count_as_runs_except_incomplete_ones() -> None:
         return [("file.json", result(*(rows if complete else rows[:-5]), complete=complete))]
 
     comparison = compare(repeated(1, 1e-3, True), repeated(2, 1.1e-3, False))
-    assert comparison.of(Verdict.SLOWER) == comparison.cells
+    assert comparison.of(ComparisonVerdict.SLOWER) == comparison.cells
     assert [cell.key.size_bytes for cell in comparison.cells] == [8 << i for i in range(10)]
     assert {(cell.by, cell.a_count, cell.b_count) for cell in comparison.cells} == {("runs", 6, 5)}
 
 
 def test_three_runs_a_side_are_judged_by_their_spread() -> None:
     comparison = compare(runs(1, [1e-3] * 3), runs(2, [1.1e-3] * 3))
-    assert comparison.of(Verdict.SLOWER) == comparison.cells
+    assert comparison.of(ComparisonVerdict.SLOWER) == comparison.cells
     assert comparison.notes == [
         "3 and 3 runs are judged by their spread, as if times varied like a normal distribution;"
         " 4 per side need no such assumption"
     ]
     equal = compare(runs(1, [1e-3] * 3), runs(2, [1e-3] * 3))
-    assert equal.of(Verdict.SAME) == equal.cells
+    assert equal.of(ComparisonVerdict.SAME) == equal.cells
     noisy = compare(runs(1, [1e-3] * 3, 0.1), runs(2, [1.1e-3] * 3, 0.1))
-    assert noisy.of(Verdict.AMBIGUOUS) == noisy.cells
+    assert noisy.of(ComparisonVerdict.AMBIGUOUS) == noisy.cells
     by_order = compare(runs(1, [1e-3] * 3), runs(2, [1.1e-3] * 3), Limits(confidence=0.9))
-    assert by_order.of(Verdict.SLOWER) == by_order.cells
+    assert by_order.of(ComparisonVerdict.SLOWER) == by_order.cells
     assert by_order.notes == []
 
 
@@ -380,7 +386,8 @@ def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
 @pytest.mark.parametrize("time_s", [0.0, math.nan, math.inf])
 def test_a_missing_time_matches_nothing(time_s: float) -> None:
     assert (
-        only(compare(one_result(mean(time_s)), one_result(mean(1e-3)))).verdict is Verdict.UNMATCHED
+        only(compare(one_result(mean(time_s)), one_result(mean(1e-3)))).verdict
+        is ComparisonVerdict.UNMATCHED
     )
 
 
@@ -413,8 +420,8 @@ def test_runs_of_different_counts_are_refused_with_both() -> None:
         compare(runs[:1], runs[1:])
     # written before results had traffic
     old = [("old.json", result(mean(1e-3), collective="alltoallv"))]
-    assert only(compare(old, runs[1:])).verdict is not Verdict.UNMATCHED
-    assert only(compare(runs[1:], runs[1:])).verdict is not Verdict.UNMATCHED
+    assert only(compare(old, runs[1:])).verdict is not ComparisonVerdict.UNMATCHED
+    assert only(compare(runs[1:], runs[1:])).verdict is not ComparisonVerdict.UNMATCHED
 
 
 def test_limits_of_a_comparison_are_noted() -> None:
@@ -446,17 +453,17 @@ def test_different_loops_are_noted(a: str, b: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("ratio", "low", "high", "p", "expected"),
     [
-        (1.03, 1.02, 1.04, 0.01, Verdict.SLOWER),
-        (1.03, 1.02, 1.04, 0.06, Verdict.SAME),
-        (1.08, 1.01, 1.15, 0.06, Verdict.AMBIGUOUS),
-        (1 / 1.03, 1 / 1.04, 1 / 1.02, 0.01, Verdict.FASTER),
-        (1.01, 1.005, 1.015, 1e-9, Verdict.SAME),
-        (1.01, None, None, 1.0, Verdict.AMBIGUOUS),
-        (1.01, 0.94, 1.02, 0.5, Verdict.AMBIGUOUS),
+        (1.03, 1.02, 1.04, 0.01, ComparisonVerdict.SLOWER),
+        (1.03, 1.02, 1.04, 0.06, ComparisonVerdict.SAME),
+        (1.08, 1.01, 1.15, 0.06, ComparisonVerdict.AMBIGUOUS),
+        (1 / 1.03, 1 / 1.04, 1 / 1.02, 0.01, ComparisonVerdict.FASTER),
+        (1.01, 1.005, 1.015, 1e-9, ComparisonVerdict.SAME),
+        (1.01, None, None, 1.0, ComparisonVerdict.AMBIGUOUS),
+        (1.01, 0.94, 1.02, 0.5, ComparisonVerdict.AMBIGUOUS),
     ],
 )
 def test_the_rule(
-    ratio: float, low: float | None, high: float | None, p: float, expected: Verdict
+    ratio: float, low: float | None, high: float | None, p: float, expected: ComparisonVerdict
 ) -> None:
     assert verdict(Shift(p, ratio, low, high), Limits()) is expected
     assert RELEVANT_DIFFERENCE == 0.02
@@ -518,12 +525,12 @@ def test_one_run_on_an_overloaded_host_decides_nothing(
     def run(time_s: float) -> Result:
         moments = [time_s * (1 + 0.001 * (number * 7 % 16)) for number in range(16)]
         cell = Cell(time_s, 1e9, 1e9, samples_s=moments, visits=[1] * 16, n=16)
-        devices = [Device(rank, rank, "h1", rank, bus, "any") for rank in range(2)]
+        devices = [RankDevice(rank, rank, "h1", rank, bus, "any") for rank in range(2)]
         return Result(
             SweepSpec(collective="all_reduce"),
             rows=[ResultRow(8, 2, "float", "sum", -1, cell, None, 20)],
             world=World(devices, 2),
-            library=Library("mpi"),
+            library=EngineLibrary("mpi"),
             topology=Topology([Host("h1", cpus=cpus, running=running)]),
             complete=True,
         )

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import MIN_RUNS, Basis, Check, Standing, machine
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.history import MIN_RUNS, HistoryBasis, HistoryCheck, Standing, machine
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.history.run_keys import stored
 from busbw.stats.history import _nearest, check, needed
@@ -48,7 +48,7 @@ def earlier(draw: random.Random, count: int) -> dict[int, Times]:
     return {i: times(run(draw)) for i in range(count)}
 
 
-def checked(new: Result, count: int = 19, confidence: float = 0.95, seed: int = 1) -> Check:
+def checked(new: Result, count: int = 19, confidence: float = 0.95, seed: int = 1) -> HistoryCheck:
     return check(new, earlier(random.Random(seed), count), confidence)
 
 
@@ -71,9 +71,12 @@ def test_the_runs_needed_for_a_check_by_order(confidence: float, count: int) -> 
     assert needed(confidence) == count
     slow = run(random.Random(9), {7: 5.0})
     regression = checked(slow, count, confidence)
-    assert (regression.standing, regression.basis) == (Standing.SLOWER, Basis.ORDER)
+    assert (regression.standing, regression.basis) == (Standing.SLOWER, HistoryBasis.ORDER)
     fewer = checked(slow, count - 1, confidence)
-    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > MIN_RUNS else Basis.NONE, count)
+    assert (fewer.basis, fewer.needed) == (
+        HistoryBasis.SPREAD if count > MIN_RUNS else HistoryBasis.NONE,
+        count,
+    )
 
 
 def test_three_runs_show_a_large_change_and_two_do_not() -> None:
@@ -81,12 +84,12 @@ def test_three_runs_show_a_large_change_and_two_do_not() -> None:
     regression = checked(slow, 3)
     assert (regression.standing, regression.basis, regression.alarm) == (
         Standing.SLOWER,
-        Basis.SPREAD,
+        HistoryBasis.SPREAD,
         0.05,
     )
     assert [cell.key.size_bytes for cell in regression.cells if cell.slower] == [8 << 7]
     two_runs = checked(slow, 2)
-    assert (two_runs.standing, two_runs.basis) == (Standing.UNKNOWN, Basis.NONE)
+    assert (two_runs.standing, two_runs.basis) == (Standing.UNKNOWN, HistoryBasis.NONE)
     assert not any(cell.slower for cell in two_runs.cells)
 
 
@@ -181,7 +184,7 @@ def test_runs_that_lack_a_cell_or_its_time_do_not_count() -> None:
     del past[5][key]
     regression = check(run(random.Random(9)), past, 0.95)
     assert regression.runs == [i for i in range(19) if i not in (3, 5)]
-    assert regression.basis is Basis.SPREAD
+    assert regression.basis is HistoryBasis.SPREAD
 
 
 def test_false_alarms_over_the_whole_sweep_are_as_rare_as_stated() -> None:
@@ -206,9 +209,9 @@ def test_repeats_of_a_run_count_by_their_median() -> None:
 
 
 def test_a_machine_is_its_hosts_devices_and_engine_in_any_order() -> None:
-    devices = [Device(i, 1, f"h{2 - i}", 0, "", "NVIDIA H200") for i in range(2)]
+    devices = [RankDevice(i, 1, f"h{2 - i}", 0, "", "NVIDIA H200") for i in range(2)]
     result = msgspec.structs.replace(
-        run(random.Random(1)), world=World(devices, 2), library=Library("nccl", 22809)
+        run(random.Random(1)), world=World(devices, 2), library=EngineLibrary("nccl", 22809)
     )
     assert machine(result) == "h1+h2: 2 x NVIDIA H200, nccl"
     assert machine(msgspec.structs.replace(result, world=World(devices[::-1], 2))) == machine(

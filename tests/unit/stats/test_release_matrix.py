@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from busbw.core.comparison import Verdict
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.comparison import ComparisonVerdict
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.history import release_matrix as views
 from busbw.report import file_kinds
@@ -17,7 +17,7 @@ COLLECTIVES = ["all_reduce", "all_gather"]
 ROUNDS = 5
 MIB, KIB = 1 << 20, 1 << 10
 DEVICES = [
-    Device(rank=rank, pid=rank, host="h1", index=rank, bus=str(rank), name="NVIDIA H200")
+    RankDevice(rank=rank, pid=rank, host="h1", index=rank, bus=str(rank), name="NVIDIA H200")
     for rank in range(4)
 ]
 
@@ -38,7 +38,7 @@ def result(collective, generator, slow=(), wrong=()):
         )
         for size in (8, 4 * KIB, 256 * KIB, 2 * MIB, 64 * MIB)
     ]
-    library = Library("nccl", 22809)
+    library = EngineLibrary("nccl", 22809)
     return Result(
         SweepSpec(collective=collective),
         rows=rows,
@@ -84,7 +84,7 @@ def test_a_release_that_is_slower_at_two_sizes_is_named_with_them():
     slower = matrix(slow={("all_reduce", "2.32.3"): (4 * KIB, 2 * MIB)})
     assert slower.is_worse()
     cells = {
-        (each.comparison.collective, each.release): each.comparison.of(Verdict.SLOWER)
+        (each.comparison.collective, each.release): each.comparison.of(ComparisonVerdict.SLOWER)
         for each in slower.comparisons
     }
     assert {key: len(found) for key, found in cells.items() if found} == {

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Cell, Library, Result, ResultRow
+from busbw.core.result import Cell, EngineLibrary, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.tune.env_tuner import VariablesTuner, _ratios, candidates
 from busbw.tune.jobs import Jobs
 from busbw.tune.types import TunedSystem, TuneJob, Tuning
@@ -64,7 +64,7 @@ def tuned(
         TuneJob(sweep=spec, engine="sim", simulation=parse_parameters(simulation)),
         list[str](),
     )
-    jobs = Later(job, Placement(ranks=4), Sink(Record()), later=later, spoiled=spoiled)
+    jobs = Later(job, LaunchTarget(ranks=4), Sink(RunRecord()), later=later, spoiled=spoiled)
     return VariablesTuner(jobs, 4, messages.append).tune(), messages
 
 
@@ -141,7 +141,7 @@ def test_a_wrong_request_ends_the_tuning() -> None:
                 raise UsageError("no such engine", "name another")
             return Later.sweep(self, variables, table)
 
-    jobs = Refusing(TuneJob(sweep=SPEC, engine="sim"), Placement(ranks=4), Sink(Record()))
+    jobs = Refusing(TuneJob(sweep=SPEC, engine="sim"), LaunchTarget(ranks=4), Sink(RunRecord()))
     with pytest.raises(UsageError, match="no such engine"):
         VariablesTuner(jobs, 4, lambda _: None).tune()
 
@@ -149,12 +149,12 @@ def test_a_wrong_request_ends_the_tuning() -> None:
 def test_an_engine_without_nccl_has_no_variables() -> None:
     class Own(Later):
         def own(self) -> Result:
-            return Result(SPEC, library=Library("mpi", 0))
+            return Result(SPEC, library=EngineLibrary("mpi", 0))
 
     jobs = Own(
         TuneJob(sweep=SPEC),
-        Placement(),
-        Sink(Record()),
+        LaunchTarget(),
+        Sink(RunRecord()),
         system=TunedSystem(device="CPU", ranks=2, hosts=1, nccl=0),
     )
     with pytest.raises(NoMeasurement, match="the mpi engine does not use NCCL"):

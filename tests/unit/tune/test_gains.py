@@ -2,11 +2,15 @@
 
 import random
 
-from busbw.core.tuning import Choice
+from busbw.core.tuning import TuningChoice
 from busbw.stats.judging import Limits
 from busbw.tune.types import adjust_p_values, compute_gain, fastest, is_faster, plainest
 
-RING, FEW, MANY = Choice("Ring", "LL"), Choice("Ring", "LL", 2), Choice("Ring", "LL", 8)
+RING, FEW, MANY = (
+    TuningChoice("Ring", "LL"),
+    TuningChoice("Ring", "LL", 2),
+    TuningChoice("Ring", "LL", 8),
+)
 
 
 def test_of_equally_fast_candidates_the_plainest_wins() -> None:
@@ -24,7 +28,7 @@ def test_the_best_of_many_equal_candidates_gains_nothing_in_fresh_samples() -> N
 
     gains, inflated = [], 0
     for _ in range(80):
-        searched = {Choice("Ring", "LL", channels): samples(8) for channels in range(1, 25)}
+        searched = {TuningChoice("Ring", "LL", channels): samples(8) for channels in range(1, 25)}
         baseline = samples(8)
         (best,) = fastest(searched, 1)
         inflated += is_faster(compute_gain(baseline, searched[best], 0.95), Limits())

@@ -7,16 +7,16 @@ import msgspec
 import pytest
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.finding import RunFinding, Verdict
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuning import Choice
+from busbw.core.tuning import TuningChoice
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.tune import jobs as ab_check
-from busbw.tune.jobs import MAX_FAILURES, Jobs, Listener, system_of
+from busbw.tune.jobs import MAX_FAILURES, Jobs, SearchSink, system_of
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.types import Trial, TunedSystem, TuneJob
 
@@ -29,7 +29,7 @@ SPEC = SweepSpec(
     sampling=Sampling(max_time_s=60),
 )
 HERE = TunedSystem(device="simulated GPU", ranks=4, hosts=1, nccl=0)
-TREES = [Choice("Tree", protocol) for protocol in ("LL", "LL128", "Simple")]
+TREES = [TuningChoice("Tree", protocol) for protocol in ("LL", "LL128", "Simple")]
 DIES = "rank 1 ended in all_reduce with {} (--sim dies_algo)"
 
 
@@ -37,7 +37,7 @@ class Heard(Sink):
     """Keeps the notes."""
 
     def __init__(self) -> None:
-        super().__init__(Record())
+        super().__init__(RunRecord())
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Heard(Sink):
 
 def started(simulation: str = "", ranks: int = 4, **fields: object) -> Jobs:
     job = TuneJob(sweep=SPEC, engine="sim", seconds=0.02, simulation=parse_parameters(simulation))
-    return Jobs(msgspec.structs.replace(job, **fields), Placement(ranks=ranks), Heard())
+    return Jobs(msgspec.structs.replace(job, **fields), LaunchTarget(ranks=ranks), Heard())
 
 
 def table(file: Path, *lines: str, nccl: int = 0) -> Path:
@@ -78,7 +78,7 @@ def test_a_search_continues_without_failed_candidates() -> None:
 def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
     jobs = started("dies_algo=0", dropped=[])
     jobs.dropped = {
-        Choice("Ring", "LL", channels): "at 1K: failed" for channels in range(1, before + 1)
+        TuningChoice("Ring", "LL", channels): "at 1K: failed" for channels in range(1, before + 1)
     }
     if ends:
         with pytest.raises(NoMeasurement, match="rank 1 ended in all_reduce with Tree Simple"):
@@ -133,10 +133,12 @@ def test_wrong_data_of_nccls_own_choice_ends_a_tuning() -> None:
 
 def test_the_system_of_a_result_counts_hosts_once() -> None:
     devices = [
-        Device(rank, 1, host, 0, "", name)
+        RankDevice(rank, 1, host, 0, "", name)
         for rank, (host, name) in enumerate((("a", "H200"), ("a", "H100"), ("b", "H200")))
     ]
-    result = Result(SPEC, world=World(devices, 3), library=Library("nccl", 22809, network="IB"))
+    result = Result(
+        SPEC, world=World(devices, 3), library=EngineLibrary("nccl", 22809, network="IB")
+    )
     assert system_of(result) == TunedSystem(
         device="H100 and H200", ranks=3, hosts=2, nccl=22809, network="IB"
     )
@@ -213,7 +215,7 @@ def result(
     wrong: tuple[int, ...] = (),
     time_s: float = 1e-3,
     out_of_bounds: int = 0,
-    findings: tuple[Finding, ...] = (),
+    findings: tuple[RunFinding, ...] = (),
 ) -> Result:
     """Two sizes, of which 16 has no cell out of place."""
     rows = [
@@ -243,9 +245,9 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
     order: list[str] = []
     tuned_result = result(
         findings=(
-            Finding("machine", Verdict.WARN, "hot"),
-            Finding("crowded", Verdict.PASS, "calm"),
-            Finding("machine_xid", Verdict.FAIL, "x"),
+            RunFinding("machine", Verdict.WARN, "hot"),
+            RunFinding("crowded", Verdict.PASS, "calm"),
+            RunFinding("machine_xid", Verdict.FAIL, "x"),
         )
     )
 
@@ -258,7 +260,7 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
         order.append("B")
         return result(time_s=5e-4, **(last if len(order) == 6 else {}))
 
-    jobs = Recorded(TuneJob(sweep=SPEC), Placement(), Sink(Record()))
+    jobs = Recorded(TuneJob(sweep=SPEC), LaunchTarget(), Sink(RunRecord()))
     checked = ab_check.run_in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
@@ -284,10 +286,10 @@ def test_one_round_shows_what_is_shorter_without_a_probability(
     class Recorded(Jobs):
         def own(self) -> Result:
             return result(
-                findings=(Finding("bandwidth", Verdict.FAIL, "no condition of the machines"),)
+                findings=(RunFinding("bandwidth", Verdict.FAIL, "no condition of the machines"),)
             )
 
-    jobs = Recorded(TuneJob(sweep=SPEC), Placement(), Sink(Record()))
+    jobs = Recorded(TuneJob(sweep=SPEC), LaunchTarget(), Sink(RunRecord()))
     sizes = ab_check.by_size(ab_check.run_in_turn(jobs, lambda: result(time_s=time_s), 1))
     assert [(size, outcome.shorter, outcome.gain.p) for size, outcome in sizes.items()] == [
         (8, shorter, 1.0),
@@ -304,7 +306,7 @@ def test_a_listener_passes_messages_on() -> None:
             self.notes.append(f"error: {text}")
 
     progress = Shown()
-    listener = Listener(progress, lambda _: None, lambda _: None)
+    listener = SearchSink(progress, lambda _: None, lambda _: None)
     listener.note("one")
     listener.error("two")
     assert (listener.progress, progress.notes) == (True, ["one", "error: two"])

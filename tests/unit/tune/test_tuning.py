@@ -11,25 +11,25 @@ import msgspec
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import Table
-from busbw.core.tuning import Choice
+from busbw.core.tuner_table import TunerTable
+from busbw.core.tuning import TuningChoice
 from busbw.measure.api import run
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.stats.judging import Limits
 from busbw.tune import table_file, validate
 from busbw.tune.env_tuner import VariablesTuner
-from busbw.tune.jobs import Jobs, Listener
+from busbw.tune.jobs import Jobs, SearchSink
 from busbw.tune.text import text
 from busbw.tune.tuning import TableTuner
-from busbw.tune.types import Gain, Trial, Tried, Trying, Tuned, TunedSystem, TuneJob, Tuning
+from busbw.tune.types import Gain, Trial, Tried, Trying, TunedSize, TunedSystem, TuneJob, Tuning
 
 SMALL, LARGE = 1024, 4096
-OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
+OWN, FOUND = TuningChoice("Ring", "LL"), TuningChoice("Tree", "LL", 2)
 SPEC = SweepSpec(
     collective="all_reduce",
     min_bytes=SMALL,
@@ -70,7 +70,7 @@ class Prepared(Jobs):
     varied: str = ""
     fails: bool = False
     check_fails: bool = False
-    findings_of_sweeps: tuple[Finding, ...] = ()
+    findings_of_sweeps: tuple[RunFinding, ...] = ()
     searched: list[dict[str, str]] = field(default_factory=list)
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
@@ -103,11 +103,11 @@ def tune(
         *,
         try_settings: bool = False,
         spec: SweepSpec = SPEC,
-        before: Table | None = None,
+        before: TunerTable | None = None,
         **fields: object,
     ) -> tuple[Tuning, Prepared, list[str]]:
         messages: list[str] = []
-        jobs = Prepared(TuneJob(sweep=spec), Placement(), Sink(Record()), **fields)
+        jobs = Prepared(TuneJob(sweep=spec), LaunchTarget(), Sink(RunRecord()), **fields)
         tuner = TableTuner(
             jobs,
             tmp_path / "table",
@@ -132,10 +132,10 @@ def rules(tuning: Tuning) -> list[str]:
 def test_a_size_that_is_slower_with_new_ranks_is_dropped(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    bbr = Finding("tcp_congestion", Verdict.WARN, "TCP's congestion control is BBR on h1")
+    bbr = RunFinding("tcp_congestion", Verdict.WARN, "TCP's congestion control is BBR on h1")
     tuning, _, _ = tune(
         tuned=f"alpha_us=7,dip_bytes={LARGE}",
-        findings_of_sweeps=(bbr, Finding("bandwidth", Verdict.FAIL, "slow")),
+        findings_of_sweeps=(bbr, RunFinding("bandwidth", Verdict.FAIL, "slow")),
     )
     assert tuning.findings == [bbr], "of the machines, not of NCCL's choice"
     assert "\nWARN    TCP's congestion control is BBR on h1  [tcp_congestion]\n" in text(tuning, {})
@@ -211,7 +211,10 @@ def test_wrong_data_rules_out_the_chosen_candidate(
     checking = msgspec.structs.replace(SPEC, check=1)
     if variables:
         jobs = Prepared(
-            TuneJob(sweep=checking), Placement(), Sink(Record()), varied="alpha_us=6,corrupt_rank=1"
+            TuneJob(sweep=checking),
+            LaunchTarget(),
+            Sink(RunRecord()),
+            varied="alpha_us=6,corrupt_rank=1",
         )
         jobs.system = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
         tuning = VariablesTuner(jobs, 4, lambda _: None).tune()
@@ -265,8 +268,8 @@ def test_a_tuner_records_whether_it_has_written(
     before = table_file.build(system, SPEC, [], {}, None, checked=checked)
     jobs = Prepared(
         TuneJob(sweep=msgspec.structs.replace(SPEC, check=1)),
-        Placement(),
-        Sink(Record()),
+        LaunchTarget(),
+        Sink(RunRecord()),
         untuned="corrupt_rank=1",
     )
     tuner = TableTuner(
@@ -282,7 +285,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
     system = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809)
     gain = Gain(default_s=1e-5, choice_s=8.79e-6, ratio=0.879, low=0.868, high=0.89)
     sizes = [
-        Tuned(
+        TunedSize(
             size_bytes=SMALL,
             own=OWN,
             own_s=1e-5,
@@ -292,7 +295,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
             gain=gain,
             kept=True,
         ),
-        Tuned(
+        TunedSize(
             size_bytes=2048,
             own=OWN,
             own_s=1e-5,
@@ -301,7 +304,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
             gain=msgspec.structs.replace(gain, low=None),
             kept=True,
         ),
-        Tuned(size_bytes=LARGE, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=gain),
+        TunedSize(size_bytes=LARGE, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=gain),
     ]
     gather = msgspec.structs.replace(SPEC, collective="all_gather", step_factor=1, step_bytes=512)
     other = table_file.build(system, gather, [sizes[0]], {}, None, checked=False)
@@ -339,7 +342,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
         for spec in table_file.recorded_sweeps(table, "t", SPEC)
     ] == [("all_gather", 1, 512), ("all_reduce", 4, SPEC.step_bytes)]
     with pytest.raises(UsageError) as caught:
-        table_file.fixed_variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
+        table_file.fixed_variables(TunerTable(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
     names = "NCCL_MIN_NCHANNELS, NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD or BUSBW_NET_THREADS"
     assert caught.value.message == f"t: NCCL_MIN_NCHANNELS is not {names} with a number"
 
@@ -361,7 +364,9 @@ def test_each_collective_of_a_table_has_its_own_state(
 
 def test_an_error_after_the_search_of_a_size_rules_out_no_candidate() -> None:
     trying = []
-    listener = Listener(Sink(Record()), lambda _: None, lambda _: trying.append(listener.trying))
+    listener = SearchSink(
+        Sink(RunRecord()), lambda _: None, lambda _: trying.append(listener.trying)
+    )
     listener.take(Trying(SMALL, FOUND))
     listener.take(Tried(trial(SMALL, 0.8)))
     assert trying == [None]

@@ -23,7 +23,7 @@ PAGE = b"# HELP up_total x\n# TYPE up_total counter\nup_total 1\n"
 def patient(monkeypatch) -> None:
     """The server's limits are those of a test that hangs."""
     monkeypatch.setattr(exporter, "REQUEST_S", HANGS_S)
-    monkeypatch.setattr(exporter._Handler, "timeout", HANGS_S)
+    monkeypatch.setattr(exporter._HttpHandler, "timeout", HANGS_S)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import ROCE, Flow, LinkFinding, WatchInterval
+from busbw.core.link_samples import ROCE, LinkFinding, LinkFlow, WatchInterval
 from busbw.ui.html.axes import time_ticks
 from busbw.watch.over_time import MAX_BUCKETS, QUANTITIES, by_host, events, thinned
 
@@ -14,13 +14,15 @@ START_S = 1764236400.0  # 2025-11-27 09:40 UTC
 LOSS = LinkFinding("mlx5_0", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 4/s")
 
 
-def interval(second: int, *flows: Flow, findings: tuple[LinkFinding, ...] = ()) -> WatchInterval:
+def interval(
+    second: int, *flows: LinkFlow, findings: tuple[LinkFinding, ...] = ()
+) -> WatchInterval:
     at = f"2025-11-27T09:40:{second:02}+00:00"
     return WatchInterval(host="h1", at=at, seconds=2.0, links=list(flows), findings=list(findings))
 
 
-def port(tx: float | None, **counters: float) -> Flow:
-    return Flow(name="mlx5_0", kind=ROCE, tx=tx, counters=counters)
+def port(tx: float | None, **counters: float) -> LinkFlow:
+    return LinkFlow(name="mlx5_0", kind=ROCE, tx=tx, counters=counters)
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), max_size=2000))
@@ -38,7 +40,7 @@ def test_a_long_line_keeps_its_ends_and_extremes(values: list[float | None]) -> 
 
 
 def test_a_line_breaks_where_its_link_is_gone_or_unknown() -> None:
-    gone = Flow(name="mlx5_0", kind=ROCE, state="gone")
+    gone = LinkFlow(name="mlx5_0", kind=ROCE, state="gone")
     watched = [interval(1, port(1e9)), interval(2, port(2e9)), interval(3, gone)]
     watched += [interval(4), interval(5, port(3e9)), interval(0, port(0.0))]
     (host,) = by_host(watched)

@@ -2,16 +2,16 @@
 
 from exposition import LOSS
 
-from busbw.core.link_samples import IB, Group, Link, Sample, WatchInterval
+from busbw.core.link_samples import IB, CounterGroup, HostLink, HostSample, WatchInterval
 from busbw.watch import totals
 from busbw.watch.totals import Page
 
-LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
+LINK = HostLink("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
 KEY = ("mlx5_0", "hw_counters")
 
 
-def sample(at_s: float, count: int) -> Sample:
-    return Sample(at_s, (LINK,), {KEY: Group(at_s, 1, {"packet_seq_err": count})})
+def sample(at_s: float, count: int) -> HostSample:
+    return HostSample(at_s, (LINK,), {KEY: CounterGroup(at_s, 1, {"packet_seq_err": count})})
 
 
 def test_sums_samples_and_missed_ones():

@@ -10,7 +10,7 @@ from prometheus_client import parser
 from promtool import promtool
 
 from busbw.check import metrics as check_metrics
-from busbw.core.link_samples import ETHERNET, Link
+from busbw.core.link_samples import ETHERNET, HostLink
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import levels, port_counters
 from busbw.launch.manifest import alerts, filler
@@ -119,7 +119,9 @@ def test_patterns_and_the_watch_itself():
 def test_labels_are_escaped():
     name = 'a"b\\c\nd{}'
     metrics = parsed(
-        exposition({(name, "dev"): {"rx_bytes": 1}}, links=(Link(name, ETHERNET, 1.0, (name,)),))
+        exposition(
+            {(name, "dev"): {"rx_bytes": 1}}, links=(HostLink(name, ETHERNET, 1.0, (name,)),)
+        )
     )
     assert metrics["busbw_network_receive_bytes_total"] == [({"device": name}, 1)]
     assert metrics["busbw_link_rate_bytes_per_second"] == [({"link": name, "kind": "ethernet"}, 1)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbw.core.errors import TimedOut, UsageError
-from busbw.watch.reader import LinkSelection, Reader
+from busbw.watch.reader import LinkSelection, SampleReader
 
 PATIENT_S = 5.0
 
@@ -44,14 +44,14 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 )
 def test_the_watch_continues_without_nvml(nvml, statement, reason):
     nvml(statement)
-    with closing(Reader(LinkSelection(), start_s=PATIENT_S)) as reader:
+    with closing(SampleReader(LinkSelection(), start_s=PATIENT_S)) as reader:
         first, second = reader.read(), reader.read()
     assert first.links and second.at_s > first.at_s
     assert f"NVML: {reason}; it is not read any more" in first.unread
 
 
 def test_a_child_that_is_killed_between_readings_is_replaced():
-    with closing(Reader(LinkSelection(gpus=False))) as reader:
+    with closing(SampleReader(LinkSelection(gpus=False))) as reader:
         reader.read()
         reader._child.kill()
         reader._child.wait()
@@ -60,11 +60,11 @@ def test_a_child_that_is_killed_between_readings_is_replaced():
 
 def test_errors_of_the_child_keep_their_hint():
     with pytest.raises(UsageError, match="no such port here") as raised:
-        Reader(LinkSelection(("nope",), gpus=False))
+        SampleReader(LinkSelection(("nope",), gpus=False))
     assert "the ports are" in raised.value.hint and "none" not in raised.value.hint
 
 
 def test_a_child_that_cannot_start_is_not_tried_for_ever(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TimedOut, match="busbw: its process ended"):
-        Reader(LinkSelection())
+        SampleReader(LinkSelection())

@@ -12,16 +12,16 @@ from busbw.core.link_samples import (
     IB,
     NVLINK,
     ROCE,
-    Flow,
     LinkFinding,
-    Slave,
+    LinkFlow,
+    SlaveFlow,
     WatchInterval,
 )
 from busbw.watch import text as watch_text
 from busbw.watch.text import line, screen, table
 
 AT = "2022-02-18T01:48:59.123+00:00"
-PORT = Flow(
+PORT = LinkFlow(
     name="mlx5_0",
     kind=ROCE,
     rate=50e9,
@@ -54,7 +54,7 @@ def utc(monkeypatch):
     time.tzset()
 
 
-def watched(*links: Flow, **fields) -> WatchInterval:
+def watched(*links: LinkFlow, **fields) -> WatchInterval:
     return WatchInterval(**{"host": "h1", "at": AT, "seconds": 1.0, "links": list(links)} | fields)
 
 
@@ -78,14 +78,14 @@ def test_table_of_a_port_with_its_findings():
 
 
 def test_columns_that_no_link_has_are_left_out():
-    head = table(watched(Flow(name="eth0", kind=ETHERNET, tx=1e9, rx=2e9))).splitlines()[1]
+    head = table(watched(LinkFlow(name="eth0", kind=ETHERNET, tx=1e9, rx=2e9))).splitlines()[1]
     assert head.split() == ["link", "sent", "(GB/s)", "received", "(GB/s)"]
 
 
 def test_a_value_that_a_link_lacks_is_a_dash():
-    last = table(watched(PORT, Flow(name="GPU0 NVLink", kind=NVLINK, state="gone"))).splitlines()[
-        -1
-    ]
+    last = table(
+        watched(PORT, LinkFlow(name="GPU0 NVLink", kind=NVLINK, state="gone"))
+    ).splitlines()[-1]
     assert last.split() == ["GPU0", "NVLink", *["-"] * 12, "gone"]
 
 
@@ -106,7 +106,7 @@ def test_screen_fits_the_height_of_the_terminal():
 
 
 def test_json_is_one_line_without_unknown_values():
-    text = line(watched(PORT, Flow(name="eth0", kind=ETHERNET), findings=[SAID]))
+    text = line(watched(PORT, LinkFlow(name="eth0", kind=ETHERNET), findings=[SAID]))
     assert text.endswith(b"\n") and text.count(b"\n") == 1
     document = json.loads(text)
     assert document["schema"] == "busbw.watch/1"
@@ -165,13 +165,13 @@ HARDWARE = {
 }
 
 
-def bond(**counters: float) -> Flow:
+def bond(**counters: float) -> LinkFlow:
     gbit = 1e9 / 8
     slaves = (
-        Slave("eth1", 40.923 * gbit, 0.055 * gbit, PAUSES),
-        Slave("eth2", 40.951 * gbit, 0.037 * gbit, PAUSES | counters),
+        SlaveFlow("eth1", 40.923 * gbit, 0.055 * gbit, PAUSES),
+        SlaveFlow("eth2", 40.951 * gbit, 0.037 * gbit, PAUSES | counters),
     )
-    return Flow(
+    return LinkFlow(
         name="mlx5_bond_0",
         kind=ROCE,
         tx=81.874 * gbit,
@@ -209,7 +209,7 @@ def test_counts_of_rdma_monitor_are_of_the_interval():
 
 def test_pauses_of_the_whole_link_where_no_priority_has_any():
     text = watch_text.text(
-        watched(Flow(name="mlx5_0", kind=IB, counters=PAUSES | {"rx_pause_ctrl_phy": 7.0})),
+        watched(LinkFlow(name="mlx5_0", kind=IB, counters=PAUSES | {"rx_pause_ctrl_phy": 7.0})),
         first=False,
     )
     assert "\nrx_pause: 7\n" in text and "\ntx_pause: 0\n" in text
@@ -217,7 +217,7 @@ def test_pauses_of_the_whole_link_where_no_priority_has_any():
 
 def test_several_ports_are_named_and_unknown_values_are_dashes():
     text = watch_text.text(
-        watched(bond(), Flow(name="mlx5_2", kind=IB), Flow(name="GPU0 PCIe", kind="pcie")),
+        watched(bond(), LinkFlow(name="mlx5_2", kind=IB), LinkFlow(name="GPU0 PCIe", kind="pcie")),
         first=True,
     )
     assert "\ninterface: bond0 (eth1/eth2)\ntx_rate: 81.874" in text

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.link_samples import Group, Sample
+from busbw.core.link_samples import CounterGroup, HostSample
 from busbw.watch.totals import Totals
 
 U32 = 1 << 32
@@ -14,7 +14,7 @@ def total(*values: tuple[int, int], name: str = "packet_seq_err") -> list[int]:
     """Totals after each of some (identity, value)."""
     totals, sums = Totals(), []
     for at_s, (identity, value) in enumerate(values):
-        sample = Sample(at_s, (), {KEY: Group(at_s, identity, {name: value})})
+        sample = HostSample(at_s, (), {KEY: CounterGroup(at_s, identity, {name: value})})
         totals.take(sample)
         sums.append(totals.of(sample)[KEY][name])
     return sums
@@ -55,7 +55,7 @@ def test_totals_never_fall(values):
 
 
 def test_a_group_that_was_not_read_again_adds_nothing():
-    totals, group = Totals(), Group(1.0, 1, {"packet_seq_err": 5})
+    totals, group = Totals(), CounterGroup(1.0, 1, {"packet_seq_err": 5})
     for at_s in (1.0, 2.0):
-        totals.take(Sample(at_s, (), {KEY: group}))
-    assert totals.of(Sample(2.0, (), {KEY: group}))[KEY] == {"packet_seq_err": 5}
+        totals.take(HostSample(at_s, (), {KEY: group}))
+    assert totals.of(HostSample(2.0, (), {KEY: group}))[KEY] == {"packet_seq_err": 5}

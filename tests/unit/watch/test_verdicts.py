@@ -2,14 +2,14 @@
 
 import pytest
 
-from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, RDMA, ROCE, Flow
+from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, RDMA, ROCE, LinkFlow
 from busbw.core.watch_counters import levels, watched_by_name
 from busbw.watch.verdicts import PATTERNS, judge
 
 QUIET = dict.fromkeys(watched_by_name(), 0.0) | {"rx_bits_phy": 3e11}
 
 
-def flow(kind: str = ROCE, **changed) -> Flow:
+def flow(kind: str = ROCE, **changed) -> LinkFlow:
     """A link at half its rate, all of whose counters are known and quiet, with changes."""
     counters = (
         QUIET
@@ -25,7 +25,7 @@ def flow(kind: str = ROCE, **changed) -> Flow:
         "cnp_sent": 0.0,
         "cnp_handled": 0.0,
     }
-    return Flow(name="mlx5_0", kind=kind, counters=counters, **(fields | changed))
+    return LinkFlow(name="mlx5_0", kind=kind, counters=counters, **(fields | changed))
 
 
 def paused(direction: str, share: float, **counters: float) -> dict[str, object]:
@@ -35,14 +35,14 @@ def paused(direction: str, share: float, **counters: float) -> dict[str, object]
     }
 
 
-def flow_by_priority(rdma: float, **by_priority: float) -> Flow:
+def flow_by_priority(rdma: float, **by_priority: float) -> LinkFlow:
     """RDMA data, and what each priority sent."""
     sent = {f"tx_{name}_bytes": value for name, value in by_priority.items()}
     return flow(counters={"tx_vport_rdma_unicast_bytes": rdma, **sent})
 
 
 SEEN = {
-    "gone": Flow(name="mlx5_0", kind=ROCE, state="gone"),
+    "gone": LinkFlow(name="mlx5_0", kind=ROCE, state="gone"),
     "down": flow(state="down"),
     "link-lost": flow(counters={"link_downed": 1}),
     "link-recovered": flow(counters={"link_error_recovery": 1}),
@@ -89,10 +89,10 @@ def test_a_quiet_link_has_no_pattern(kind):
 
 
 def test_a_link_without_counters_has_no_pattern():
-    assert judge([Flow(name="eth0", kind=ETHERNET)]) == []
+    assert judge([LinkFlow(name="eth0", kind=ETHERNET)]) == []
 
 
-def names(port_flow: Flow) -> list[str]:
+def names(port_flow: LinkFlow) -> list[str]:
     return [match.pattern for match in judge([port_flow])]
 
 

@@ -4,17 +4,21 @@ that come and go.
 
 import pytest
 
-from busbw.core.link_samples import HOST, IB, Group, Link, Sample
+from busbw.core.link_samples import HOST, IB, CounterGroup, HostLink, HostSample
 from busbw.core.telemetry import TCP
 from busbw.watch.watcher import Watcher
 
-ONE = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
-TWO = Link("mlx5_1", IB, 50e9, device="mlx5_1", port="1")
+ONE = HostLink("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
+TWO = HostLink("mlx5_1", IB, 50e9, device="mlx5_1", port="1")
 
 
-def sample(at_s: float, *links: Link, **values: int) -> Sample:
-    groups = {(link.name, "counters"): Group(at_s, 1, {"state": 4, **values}) for link in links}
-    return Sample(at_s, links, groups | {(TCP, "snmp"): Group(at_s, 0, {"RetransSegs": int(at_s)})})
+def sample(at_s: float, *links: HostLink, **values: int) -> HostSample:
+    groups = {
+        (link.name, "counters"): CounterGroup(at_s, 1, {"state": 4, **values}) for link in links
+    }
+    return HostSample(
+        at_s, links, groups | {(TCP, "snmp"): CounterGroup(at_s, 0, {"RetransSegs": int(at_s)})}
+    )
 
 
 def test_rates_are_of_the_last_interval_and_shares_of_the_line():
@@ -69,7 +73,7 @@ def test_an_unplugged_link_is_absent_until_it_returns():
 
 
 def test_cpu_and_memory_are_those_that_were_read():
-    host = {(HOST, "system"): Group(1.0, 0, {"cpu_busy": 3, "mem_free": 1 << 30})}
-    interval = Watcher("h1", sample(0.0, ONE)).take(Sample(1.0, (ONE,), host))
+    host = {(HOST, "system"): CounterGroup(1.0, 0, {"cpu_busy": 3, "mem_free": 1 << 30})}
+    interval = Watcher("h1", sample(0.0, ONE)).take(HostSample(1.0, (ONE,), host))
     assert (interval.cpu, interval.free_memory_bytes) == (0.003, 1 << 30)
     assert Watcher("h1", sample(0.0, ONE)).take(sample(1.0, ONE)).cpu is None

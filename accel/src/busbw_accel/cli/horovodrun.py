@@ -20,7 +20,7 @@ from busbw.core.errors import UsageError
 from busbw.core.version import __version__
 from busbw.launch import hosts, mpirun
 from busbw.launch.cleanup import MARKER, Cleanup, Guard, new_mark
-from busbw.measure.target import FORWARDED, Placement, forwarded
+from busbw.measure.target import FORWARDED, LaunchTarget, forwarded
 from busbw_accel.cli.horovod import build, elastic, ignored
 from busbw_accel.horovod import __version__ as API_VERSION
 from busbw_accel.horovod import shim
@@ -147,7 +147,7 @@ def command(
     """
     job = elastic.take(tuning)
     job.check(ranks)
-    named = Placement(hosts=host_list, hostfile=hostfile).named()
+    named = LaunchTarget(hosts=host_list, hostfile=hostfile).named()
     if job.asked:
         if dry_run or mpi_args:
             option = "--dry-run" if dry_run else "--mpi-args"

@@ -1,6 +1,6 @@
 """What `busbw train` prints while it runs."""
 
-from busbw.cli.output import Output
+from busbw.cli.output import RunOutput
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.result import Outcome
@@ -9,7 +9,7 @@ from busbw_accel.train import text as train_text
 from busbw_accel.train.kinds import Iteration, Trained, TrainResult
 
 
-class TrainOutput(Output):
+class TrainOutput(RunOutput):
     """Prints a training line by line, then the table of methods."""
 
     def show(self, event: Event, result: Outcome) -> None:

@@ -8,7 +8,7 @@ import click
 
 from busbw.cli.keep import keep
 from busbw.cli.options import groups
-from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
+from busbw.cli.options.parameters import COUNT, ShareParam, argv, not_empty
 from busbw.cli.options.shared import (
     format_option,
     no_history_option,
@@ -17,15 +17,15 @@ from busbw.cli.options.shared import (
     start_options,
     take_where,
 )
-from busbw.cli.output import Output
+from busbw.cli.output import RunOutput
 from busbw.cli.streams import ReaderGone, print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Outcome
 from busbw.launch import environment
 from busbw.measure.events import Ended, Event, Started
-from busbw.measure.record import Record, check_writable, encoded, save
-from busbw.measure.target import Placement
+from busbw.measure.record import RunRecord, check_writable, encoded, save
+from busbw.measure.target import LaunchTarget
 from busbw_accel.cli.options import training_options
 from busbw_accel.cli.plans import recorded as recorded_plan
 from busbw_accel.cli.plans import states as states_plan
@@ -40,13 +40,13 @@ from busbw_accel.train.plan_types import PlanSpec
 from busbw_accel.train.types import TrainSpec
 
 
-class PlanOutput(Output):
+class PlanOutput(RunOutput):
     """Prints the plan over one transport when its last round is measured, or when the run has
     ended early; the header only for the `first` transport.
     """
 
     def __init__(self, *, first: bool) -> None:
-        super().__init__(Record(), save_unasked=False)
+        super().__init__(RunRecord(), save_unasked=False)
         self.first = first
         self._printed = False
 
@@ -98,7 +98,7 @@ class PlanOutput(Output):
 @states_plan.memory_options
 @click.option(
     "--target",
-    type=Share(0, 1, closed=True),
+    type=ShareParam(0, 1, closed=True),
     default="95%",
     show_default=True,
     help="share of a rank's own rate to reach",
@@ -191,7 +191,7 @@ def command(
             "busbw plan starts jobs, but this process is a rank of one",
             "run it outside mpirun, srun or torchrun, with --hosts",
         )
-    where = Placement(**take_where(fields))
+    where = LaunchTarget(**take_where(fields))
     file = result_file(json_name)
     if file is not None:
         check_writable(file, overwrite=force)
@@ -220,8 +220,8 @@ def command(
     )
     table = format_name == "table" and json_name != "-"
 
-    def sink(first: bool) -> Output:
-        return PlanOutput(first=first) if table else Output(Record(), save_unasked=False)
+    def sink(first: bool) -> RunOutput:
+        return PlanOutput(first=first) if table else RunOutput(RunRecord(), save_unasked=False)
 
     result = Planner(job, where, file, sink).run(
         rounds or transport_table.parse(",".join(suitable)), check

@@ -12,9 +12,9 @@ from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, exit_code, print_command
 from busbw.cli.streams import print_err
 from busbw.core.errors import Exit, UsageError
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.start import run
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw_accel.cli.options import training_options
 from busbw_accel.cli.output import TrainOutput
 from busbw_accel.cli.train_states import (
@@ -113,7 +113,7 @@ def command(
     settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says otherwise, in
     bf16. Exit code 3 if none of them has figures.
     """
-    where = Placement(**shared.take_where(fields))
+    where = LaunchTarget(**shared.take_where(fields))
     naming_methods = {"--accel": accel, "--compare": compare, "--offload": offload}
     names = [name for name, value in naming_methods.items() if value]
     if len(names) > 1:
@@ -147,7 +147,7 @@ def command(
     if states is not None:
         return train(job, where, file, largest=largest, force=force, table=table, history=history)
     output = TrainOutput if table else JsonOutput
-    record = Record(file, overwrite=force)
+    record = RunRecord(file, overwrite=force)
     with finishing(record, partial(keep, asked=history)):
         result = run(job, where, output(record))
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""

@@ -10,14 +10,14 @@ import click
 from busbw.cli.keep import keep
 from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.shared import options
-from busbw.cli.output import Output
+from busbw.cli.output import RunOutput
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import parse_size
 from busbw.launch import environment
-from busbw.measure.record import Record, check_writable, encoded
-from busbw.measure.target import Placement
+from busbw.measure.record import RunRecord, check_writable, encoded
+from busbw.measure.target import LaunchTarget
 from busbw_accel.memory_plan.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
 from busbw_accel.train import states_text
 from busbw_accel.train.kinds import TrainJob, TrainResult
@@ -78,14 +78,14 @@ def take_states(model: str, fields: dict[str, Any]) -> StatesSpec | None:
     )
 
 
-class OneMethod(Output):
+class OneMethod(RunOutput):
     """The messages of one method's run. The table is printed by the comparison."""
 
     def __init__(self) -> None:
-        super().__init__(Record(), save_unasked=False)
+        super().__init__(RunRecord(), save_unasked=False)
 
 
-class Table:
+class StatesPrinter:
     """Prints the lines of a comparison, with the header before the first."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Table:
 
 def train(
     job: TrainJob,
-    where: Placement,
+    where: LaunchTarget,
     file: Path | None,
     *,
     largest: bool,
@@ -117,7 +117,7 @@ def train(
         )
     if file is not None:
         check_writable(file, overwrite=force)
-    add_line = Table().add if table else lambda *_: None
+    add_line = StatesPrinter().add if table else lambda *_: None
     comparison = StatesComparison(job, where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
     print_out(states_text.footer(result, width()) if table else encoded(result).decode())
@@ -132,7 +132,7 @@ def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:
     return tuple(method.name for method in parse_all(methods or ",".join(DEFAULT)))
 
 
-def on_one_gpu(where: Placement) -> Placement:
+def on_one_gpu(where: LaunchTarget) -> LaunchTarget:
     """`where`, or one GPU if the command does not say where a comparison runs."""
     if where.ranks or where.hosts or where.hostfile or where.step:
         return where

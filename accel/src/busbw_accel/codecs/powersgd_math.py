@@ -51,7 +51,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MatrixLayout:
     """The matrices of a part, and the stretches between them (begin, end).
 
     `left` and `right` are the total rows of P and W.
@@ -68,7 +68,7 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
+def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> MatrixLayout:
     """The layout of a part.
 
     A parameter is a matrix of its first dimension times all others, if two factors of this rank are
@@ -89,11 +89,11 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
         elif elements:
             others.append((begin, begin + elements))
         begin += elements
-    return Layout(tuple(matrices), tuple(others), left, right)
+    return MatrixLayout(tuple(matrices), tuple(others), left, right)
 
 
 def project(
-    parts: Layout,
+    parts: MatrixLayout,
     part: torch.Tensor,
     comm: Communicator,
     state: State,
@@ -118,7 +118,7 @@ def project(
     return total, sent
 
 
-def answer(parts: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+def answer(parts: MatrixLayout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
     """This rank's W of all matrices, from the sum of P over ranks in `sent`."""
     right = torch.empty(parts.right, rank, dtype=torch.float32, device=total.device)
     if parts.matrices:
@@ -131,7 +131,7 @@ def answer(parts: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) ->
 
 
 def multiply(
-    parts: Layout,
+    parts: MatrixLayout,
     sent: torch.Tensor,
     right: torch.Tensor,
     part: torch.Tensor,
@@ -164,7 +164,7 @@ def multiply(
 
 
 def next_basis(
-    parts: Layout, right: torch.Tensor, before: torch.Tensor, skipped: torch.Tensor
+    parts: MatrixLayout, right: torch.Tensor, before: torch.Tensor, skipped: torch.Tensor
 ) -> torch.Tensor:
     """The next basis: W.
 
@@ -182,13 +182,13 @@ def restore(residual: torch.Tensor, before: torch.Tensor | None, skipped: torch.
     residual.copy_(torch.where(skipped, 0.0 if before is None else before, residual))
 
 
-def room(parts: Layout, rank: int, device: torch.device) -> torch.Tensor:
+def room(parts: MatrixLayout, rank: int, device: torch.device) -> torch.Tensor:
     """A buffer for what is sent first."""
     others = sum(end - begin for begin, end in parts.others)
     return torch.empty(parts.left * rank + others, dtype=torch.float32, device=device)
 
 
-def apart(parts: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+def apart(parts: MatrixLayout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Split what is sent first into P of all matrices and the stretches."""
     return sent[: parts.left * rank].view(-1, rank), sent[parts.left * rank :]
 
@@ -202,7 +202,7 @@ class Owners:
 
 
 @lru_cache(maxsize=1024)
-def _owners(parts: Layout, device: torch.device, *, left: bool) -> Owners:
+def _owners(parts: MatrixLayout, device: torch.device, *, left: bool) -> Owners:
     lengths = torch.tensor([matrix.rows if left else matrix.columns for matrix in parts.matrices])
     return Owners(
         torch.arange(len(lengths)).repeat_interleave(lengths).to(device),

@@ -4,6 +4,6 @@ optimizer inside.
 
 from busbw_accel.embedding.module import DynamicEmbedding, prefixed
 from busbw_accel.embedding.settings import TableSettings
-from busbw_accel.embedding.table import Table
+from busbw_accel.embedding.table import EmbeddingTable
 
-__all__ = ["DynamicEmbedding", "Table", "TableSettings", "prefixed"]
+__all__ = ["DynamicEmbedding", "EmbeddingTable", "TableSettings", "prefixed"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from busbw.core.errors import UsageError
-from busbw_accel.embedding.optimizers import Layout
+from busbw_accel.embedding.optimizers import RecordLayout
 
 MAX_IDS = 1 << 28  # of a lookup
 
@@ -37,7 +37,7 @@ def check_gradients(gradients: torch.Tensor, ids: torch.Tensor, dim: int) -> Non
 
 
 def checked_ids(
-    chunk: Mapping[str, torch.Tensor], form: Layout, device: torch.device
+    chunk: Mapping[str, torch.Tensor], form: RecordLayout, device: torch.device
 ) -> torch.Tensor:
     """The ids of a chunk of saved rows, on the device.
 

@@ -42,7 +42,7 @@ class Route:
     counts: list[int]  # number of ids in `requested` of each rank
 
 
-class Exchange:
+class IdExchange:
     """The ranks that share a table.
 
     All exchanges are collective: every rank takes part in each, if only with no ids.
@@ -178,14 +178,14 @@ class Exchange:
 
 
 _shared: dict[
-    tuple[dist.ProcessGroup | None, dist.ProcessGroup | None, timedelta | None], Exchange
+    tuple[dist.ProcessGroup | None, dist.ProcessGroup | None, timedelta | None], IdExchange
 ] = {}
 
 
-def shared(group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchange:
+def shared(group: dist.ProcessGroup | None, timeout: timedelta | None) -> IdExchange:
     """The exchange that all embeddings over these ranks share, so they need one communicator.
 
-    For the arguments, see Exchange. The exchange is kept as long as the job: if it ended with its
+    For the arguments, see IdExchange. The exchange is kept as long as the job: if it ended with its
     last embedding, ranks could differ in whether they have to make it again.
 
     Raises:
@@ -196,7 +196,7 @@ def shared(group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchan
         del _shared[key]
     key = (world, group, timeout)
     if key not in _shared:
-        _shared[key] = Exchange(group, timeout)
+        _shared[key] = IdExchange(group, timeout)
     return _shared[key]
 
 

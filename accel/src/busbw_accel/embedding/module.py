@@ -16,9 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw_accel.embedding import saving
-from busbw_accel.embedding.exchange import WIRES, Exchange, shared
+from busbw_accel.embedding.exchange import WIRES, IdExchange, shared
 from busbw_accel.embedding.settings import TableSettings
-from busbw_accel.embedding.table import Table
+from busbw_accel.embedding.table import EmbeddingTable
 
 FEATURE_BITS = 15  # above them is the sign
 ID_BITS = 63 - FEATURE_BITS
@@ -121,7 +121,7 @@ class DynamicEmbedding(nn.Module):
         self.lr = self.settings.lr
         self._exchange = self._make_exchange(group, timeout)
         default = "cuda" if torch.cuda.is_available() else "cpu"
-        self.table = Table(dim, self.settings, torch.device(device or default))
+        self.table = EmbeddingTable(dim, self.settings, torch.device(device or default))
         self.device = self.table.device
         if self._exchange is not None:
             self._exchange.check_device(self.device)
@@ -189,7 +189,7 @@ class DynamicEmbedding(nn.Module):
 
     def _make_exchange(
         self, group: dist.ProcessGroup | None, timeout: timedelta | None
-    ) -> Exchange | None:
+    ) -> IdExchange | None:
         """The exchange of the ranks that share the rows; None for a single rank."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
             return None

@@ -26,7 +26,7 @@ _WORD = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """The parts of a record, in elements."""
 
     dim: int
@@ -63,9 +63,9 @@ class Layout:
         return views | {name: records[:, self.tail + at] for at, name in enumerate(self.rowwise)}
 
 
-def layout(settings: TableSettings, dim: int) -> Layout:
+def layout(settings: TableSettings, dim: int) -> RecordLayout:
     """The record of a row of `dim` values with the states of this optimizer."""
-    return Layout(dim, _STATES[settings.optimizer], _ROWWISE.get(settings.optimizer, ()))
+    return RecordLayout(dim, _STATES[settings.optimizer], _ROWWISE.get(settings.optimizer, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,9 @@ class UpdateStep:
         return 1 / math.sqrt(1 - self.settings.betas[1] ** self.step)
 
 
-def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: UpdateStep) -> None:
+def update(
+    records: torch.Tensor, gradient: torch.Tensor, form: RecordLayout, step: UpdateStep
+) -> None:
     """Apply the optimizer's rule to records [n, width], in place. `gradient`: [n, dim]."""
     settings, states, weight = step.settings, form.split(records), records[:, : form.dim]
     weight.mul_(step.decay)

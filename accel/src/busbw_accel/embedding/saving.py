@@ -17,9 +17,9 @@ import torch
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw_accel import checkpoint
-from busbw_accel.embedding.exchange import Exchange, owners
+from busbw_accel.embedding.exchange import IdExchange, owners
 from busbw_accel.embedding.settings import TableSettings
-from busbw_accel.embedding.table import Table
+from busbw_accel.embedding.table import EmbeddingTable
 
 KIND, PART_KIND = "dynamic embedding", "part of a dynamic embedding"
 MANIFEST = "manifest"
@@ -28,7 +28,7 @@ _STATES = 3  # at most: a row and two moments
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenShard:
     """The shard of a rank, or why it was not written."""
 
     rows: int = 0
@@ -38,21 +38,21 @@ class Written:
 
 def save(
     folder: str | os.PathLike[str],
-    table: Table,
+    table: EmbeddingTable,
     dim: int,
     settings: TableSettings,
-    exchange: Exchange | None,
+    exchange: IdExchange | None,
 ) -> None:
     target = Path(folder)
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
     begun = _begin_save(target) if rank == 0 else ("", "")
     name, error = begun if exchange is None else exchange.gather(begun)[0]
-    written = Written(error=error)
+    written = WrittenShard(error=error)
     if not error:
         try:
             written = _write_shard(target / name, table, rank, ranks, dim)
         except (BusbwError, OSError, RuntimeError) as reason:  # torch raises RuntimeErrors
-            written = Written(error=str(reason))
+            written = WrittenShard(error=str(reason))
     shards = [written] if exchange is None else exchange.gather(written)
     failed = [shard.error for shard in shards]
     if rank == 0 and not any(failed):
@@ -65,10 +65,10 @@ def save(
 
 def load(
     folder: str | os.PathLike[str],
-    table: Table,
+    table: EmbeddingTable,
     dim: int,
     settings: TableSettings,
-    exchange: Exchange | None,
+    exchange: IdExchange | None,
 ) -> None:
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
     error, hint, rows = "", "", 0
@@ -111,7 +111,9 @@ def _begin_save(target: Path) -> tuple[str, str]:
     return name, ""
 
 
-def _write_shard(folder: Path, table: Table, rank: int, ranks: int, dim: int) -> Written:
+def _write_shard(
+    folder: Path, table: EmbeddingTable, rank: int, ranks: int, dim: int
+) -> WrittenShard:
     if not folder.is_dir():
         raise BusbwError(
             f"{folder}, which rank 0 has made, is not there: the folder is not shared by all ranks"
@@ -125,10 +127,10 @@ def _write_shard(folder: Path, table: Table, rank: int, ranks: int, dim: int) ->
         }
         checkpoint.save(state, folder / _part_name(rank, ranks, parts), PART_KIND)
         rows, parts = rows + len(chunk["ids"]), parts + 1
-    return Written(rows, parts)
+    return WrittenShard(rows, parts)
 
 
-def _commit(target: Path, name: str, shards: list[Written], facts: Mapping[str, Any]) -> str:
+def _commit(target: Path, name: str, shards: list[WrittenShard], facts: Mapping[str, Any]) -> str:
     """Make the new save the checkpoint, and delete the others. Returns why that failed, or ''."""
     ranks = len(shards)
     missing = []

@@ -28,19 +28,19 @@ from busbw_accel.embedding.counters import (
     Readback,
 )
 from busbw_accel.embedding.index import Index
-from busbw_accel.embedding.optimizers import Layout, UpdateStep, layout
+from busbw_accel.embedding.optimizers import RecordLayout, UpdateStep, layout
 from busbw_accel.embedding.settings import TableSettings
 from busbw_accel.embedding.store import Store, Tier, places_of
-from busbw_accel.embedding.torch_steps import Parts, Steps, rebuild
+from busbw_accel.embedding.torch_steps import Steps, TableMemory, rebuild
 
-__all__ = ["Handle", "Table", "TableSettings"]
+__all__ = ["EmbeddingTable", "LookupHandle", "TableSettings"]
 # A table with this many rows per id of a lookup keeps free rows for a whole lookup.
 SPARE = 16
 _MARKS = 1 << 31  # marks are 32-bit numbers
 
 
 @dataclass(slots=True)
-class Handle:
+class LookupHandle:
     """A lookup, for `apply`.
 
     After an eviction its rows may be stale, and `apply` finds them again.
@@ -51,7 +51,7 @@ class Handle:
     evictions: int
 
 
-class Table:
+class EmbeddingTable:
     """Rows of `dim` values in fp32, with the states of their optimizer.
 
     Attributes:
@@ -82,7 +82,7 @@ class Table:
         initial = settings.initial if capacity is None else min(settings.initial, capacity)
         index = Index(indexes.slots_for(initial, 0), device)
         counters = torch.zeros(LENGTH, dtype=torch.int64, device=device)
-        self._parts = Parts(settings, form, index, store, counters)
+        self._parts = TableMemory(settings, form, index, store, counters)
         store.grow(store.step_for(settings.initial, capacity))
         if near is not None:
             self._parts.tier = Tier(near, device)
@@ -102,7 +102,7 @@ class Table:
         check_ids(ids, self.device)
         return self._steps.peek(self._parts, ids) if len(ids) else self._no_rows()
 
-    def lookup(self, ids: torch.Tensor) -> tuple[torch.Tensor, Handle]:
+    def lookup(self, ids: torch.Tensor) -> tuple[torch.Tensor, LookupHandle]:
         """The rows of ids in training, [n, dim], and the handle for `apply`. Ids may repeat.
 
         Raises:
@@ -116,7 +116,7 @@ class Table:
             self._promote(batch, len(ids))
         values = self._steps.values(self._parts, batch) if len(ids) else self._no_rows()
         self._read.note(len(ids), self._parts.counters, self._parts.store.available)
-        return values, Handle(ids, batch, self._evictions)
+        return values, LookupHandle(ids, batch, self._evictions)
 
     def update(self, ids: torch.Tensor, gradients: torch.Tensor, lr: float | None = None) -> None:
         """Apply the optimizer to the rows of ids.
@@ -124,9 +124,9 @@ class Table:
         Ids without a row are skipped and counted. Gradients of repeated ids are summed.
         """
         check_ids(ids, self.device)
-        self.apply(Handle(ids, None, -1), gradients, lr)
+        self.apply(LookupHandle(ids, None, -1), gradients, lr)
 
-    def apply(self, handle: Handle, gradients: torch.Tensor, lr: float | None = None) -> None:
+    def apply(self, handle: LookupHandle, gradients: torch.Tensor, lr: float | None = None) -> None:
         """Apply the optimizer to the rows of a lookup.
 
         `gradients`: [n, dim] in fp32; `lr`: None takes that of the settings.
@@ -155,7 +155,7 @@ class Table:
         return Counters(len(self), self._forgotten, *self._parts.counters.tolist()[INSERTED:TAKEN])
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> RecordLayout:
         """The parts of a record."""
         return self._parts.form
 

@@ -1,7 +1,7 @@
 """The steps of a lookup and an update, in plain torch.
 
-`Steps` documents the steps, and `Parts` is the memory that they work on. The folder kernels has the
-same steps in Triton. Two more steps are the same for both:
+`Steps` documents the steps, and `TableMemory` is the memory that they work on. The folder kernels
+has the same steps in Triton. Two more steps are the same for both:
 
 * `rebuild` makes a new index when the index is full. Rows do not move.
 * `evict` takes the rows of the ids with the lowest scores. Their entries stay in the index.
@@ -16,7 +16,7 @@ from busbw.core.errors import NoMeasurement
 from busbw_accel.embedding import counters as counted
 from busbw_accel.embedding import optimizers
 from busbw_accel.embedding.index import EMPTY, Index, probe, slots_for
-from busbw_accel.embedding.optimizers import Layout, UpdateStep, initial
+from busbw_accel.embedding.optimizers import RecordLayout, UpdateStep, initial
 from busbw_accel.embedding.settings import TableSettings
 from busbw_accel.embedding.store import Store, Tier
 
@@ -27,14 +27,14 @@ MIN_EVICTION_DIVISOR = 16
 
 
 @dataclass(slots=True)
-class Parts:
+class TableMemory:
     """The memory of a table, and its settings.
 
     `counters`: see counters.py. `tier`: None if no rows are in host memory.
     """
 
     settings: TableSettings
-    form: Layout
+    form: RecordLayout
     index: Index
     store: Store
     counters: torch.Tensor
@@ -48,16 +48,16 @@ class Steps(Protocol):
     its type.
     """
 
-    def find(self, parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Any:
+    def find(self, parts: TableMemory, ids: torch.Tensor, epoch: int, *, insert: bool) -> Any:
         """Find the entries of ids, which may repeat, and group the positions of equal ids.
 
         Marks the entries with `epoch` or more. `insert`: make entries without rows for new ids.
         """
 
-    def wanting(self, parts: Parts, batch: Any, admission: int) -> int:
+    def wanting(self, parts: TableMemory, batch: Any, admission: int) -> int:
         """The number of ids of a batch that would get a row. Waits for the device."""
 
-    def place(self, parts: Parts, batch: Any, *, admission: int | None, stamp: int) -> None:
+    def place(self, parts: TableMemory, batch: Any, *, admission: int | None, stamp: int) -> None:
         """Look up the rows of a batch, and give free rows to ids with enough lookups.
 
         `admission`: the lookups that are enough; None: no id gets a row. `stamp`: the score of
@@ -67,13 +67,15 @@ class Steps(Protocol):
     def rows_of(self, batch: Any) -> torch.Tensor:
         """The row of each position of a placed batch; -1: none."""
 
-    def values(self, parts: Parts, batch: Any) -> torch.Tensor:
+    def values(self, parts: TableMemory, batch: Any) -> torch.Tensor:
         """The rows of a batch, [n, dim]; new rows are written first."""
 
-    def peek(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
+    def peek(self, parts: TableMemory, ids: torch.Tensor) -> torch.Tensor:
         """The rows of ids, [n, dim]. Changes nothing but counters."""
 
-    def update(self, parts: Parts, batch: Any, gradients: torch.Tensor, step: UpdateStep) -> None:
+    def update(
+        self, parts: TableMemory, batch: Any, gradients: torch.Tensor, step: UpdateStep
+    ) -> None:
         """Sum the gradients of each row, and apply the optimizer's rule."""
 
     def read(self, store: Store, rows: torch.Tensor) -> torch.Tensor:
@@ -87,7 +89,7 @@ class Steps(Protocol):
 
 
 @dataclass(slots=True)
-class Batch:
+class Lookup:
     """One lookup. All but `ids` and `inverse` have a value for each unique id."""
 
     ids: torch.Tensor  # unique
@@ -98,14 +100,14 @@ class Batch:
     new: torch.Tensor  # whether the id just got its row
 
 
-def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
+def find(parts: TableMemory, ids: torch.Tensor, epoch: int, *, insert: bool) -> Lookup:
     unique, inverse, counts = ids.unique(return_inverse=True, return_counts=True)
     slots, inserted = probe(parts.index, unique, insert=insert)
     parts.counters[counted.ENTRIES] += inserted
     parts.index.marks[slots[slots >= 0]] = epoch
     if not insert:
         parts.counters[counted.SKIPPED] += counts[slots < 0].sum()
-    return Batch(
+    return Lookup(
         unique,
         inverse,
         counts,
@@ -115,17 +117,17 @@ def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
     )
 
 
-def _sightings(parts: Parts, batch: Batch) -> torch.Tensor:
+def _sightings(parts: TableMemory, batch: Lookup) -> torch.Tensor:
     """The lookups of each id, including those of this batch; 0 for an id with a row."""
     row = parts.index.rows[batch.slots].long()
     return torch.where(row < 0, (-1 - row + batch.counts).clamp(max=MOST_SIGHTINGS), 0)
 
 
-def wanting(parts: Parts, batch: Batch, admission: int) -> int:
+def wanting(parts: TableMemory, batch: Lookup, admission: int) -> int:
     return int((_sightings(parts, batch) >= admission).sum())
 
 
-def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> None:
+def place(parts: TableMemory, batch: Lookup, *, admission: int | None, stamp: int) -> None:
     inside = batch.slots >= 0
     batch.rows = torch.where(inside, parts.index.rows[batch.slots].long(), -1)
     if admission is None:
@@ -136,7 +138,7 @@ def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> N
     batch.rows.clamp_(min=-1)
 
 
-def _give_rows(parts: Parts, batch: Batch, admission: int) -> None:
+def _give_rows(parts: TableMemory, batch: Lookup, admission: int) -> None:
     index, store, sightings = parts.index, parts.store, _sightings(parts, batch)
     admitted = (sightings >= admission).nonzero().flatten()
     free = int(store.available)
@@ -151,7 +153,7 @@ def _give_rows(parts: Parts, batch: Batch, admission: int) -> None:
     parts.counters[counted.NOT_ADMITTED] += without - refused
 
 
-def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:
+def _stamp(parts: TableMemory, batch: Lookup, stamp: int) -> None:
     """Update the scores of the rows that were looked up."""
     stored, score = batch.rows >= 0, parts.store.score
     rows = batch.rows[stored]
@@ -163,11 +165,11 @@ def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:
         score[rows] = before + batch.counts[stored].int()
 
 
-def rows_of(batch: Batch) -> torch.Tensor:
+def rows_of(batch: Lookup) -> torch.Tensor:
     return batch.rows[batch.inverse]
 
 
-def values(parts: Parts, batch: Batch) -> torch.Tensor:
+def values(parts: TableMemory, batch: Lookup) -> torch.Tensor:
     rows = _values_of(parts, batch.ids, torch.where(batch.new, -1, batch.rows))
     if bool(batch.new.any()):
         records = rows.new_zeros(int(batch.new.sum()), parts.form.width)
@@ -176,7 +178,7 @@ def values(parts: Parts, batch: Batch) -> torch.Tensor:
     return rows[batch.inverse]
 
 
-def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
+def peek(parts: TableMemory, ids: torch.Tensor) -> torch.Tensor:
     unique, inverse, counts = ids.unique(return_inverse=True, return_counts=True)
     slots, _ = probe(parts.index, unique, insert=False)
     rows = torch.where(slots >= 0, parts.index.rows[slots], -1)
@@ -184,7 +186,7 @@ def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
     return _values_of(parts, unique, rows)[inverse]
 
 
-def _values_of(parts: Parts, ids: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def _values_of(parts: TableMemory, ids: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     settings, dim, absent = parts.settings, parts.form.dim, rows < 0
     result = torch.empty(len(ids), dim, device=ids.device)
     result[absent] = initial(ids[absent], dim, settings.init, settings.init_scale, settings.seed)
@@ -192,7 +194,7 @@ def _values_of(parts: Parts, ids: torch.Tensor, rows: torch.Tensor) -> torch.Ten
     return result
 
 
-def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep) -> None:
+def update(parts: TableMemory, batch: Lookup, gradients: torch.Tensor, step: UpdateStep) -> None:
     total = gradients.new_zeros(len(batch.ids), parts.form.dim).index_add_(
         0, batch.inverse, gradients
     )
@@ -253,7 +255,7 @@ def rebuild(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[
     return fresh, int((~keep & (lookups > 0)).sum())
 
 
-def evict(parts: Parts, needed: int, epoch: int) -> None:
+def evict(parts: TableMemory, needed: int, epoch: int) -> None:
     """Free at least `needed` more rows, or as many as there are.
 
     Rows whose entries are marked with `epoch` or more stay. Among equal scores the lowest ids are

@@ -2,7 +2,7 @@
 
 from xml.etree.ElementTree import Element
 
-from busbw.ui.html.bars import Bar, Limit, bar_chart
+from busbw.ui.html.bars import Bar, LimitLine, bar_chart
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
 from busbw_accel.memory_plan.types import DROP_ORDER, GB, StatesPlan, Way, advice, columns, header
@@ -12,7 +12,9 @@ PARTS = ("weights", "states", "gradients", "activations", "layer", "scores")
 
 def parts(plan: StatesPlan) -> list[Element]:
     """The memory of each way on the GPU, the table, and what is recommended."""
-    limit = Limit(plan.machine.gpu_memory, f"memory of the GPU, {plan.machine.gpu_memory / GB:.1f}")
+    limit = LimitLine(
+        plan.machine.gpu_memory, f"memory of the GPU, {plan.machine.gpu_memory / GB:.1f}"
+    )
     bars = list(map(_bar, plan.ways))
     return [
         *prose(header(plan)),

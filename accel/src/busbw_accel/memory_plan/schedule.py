@@ -4,9 +4,9 @@ in order of need.
 `parts` are the parameters of a gpt in the order of its definition; `on_gpu` says which of their
 states stay on the GPU.
 
-`Schedule` follows busbw_accel.offloading: a piece of a gradient goes down after its backward and is
-updated on the host, those of the units that forward needs first before others, and its weights go
-up. A layer's forward waits for the last of its weights.
+`StepSimulation` follows busbw_accel.offloading: a piece of a gradient goes down after its backward
+and is updated on the host, those of the units that forward needs first before others, and its
+weights go up. A layer's forward waits for the last of its weights.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from busbw_accel.memory_plan.gpt_shape import GptShape
-from busbw_accel.memory_plan.types import Machine, Training
+from busbw_accel.memory_plan.types import Machine, PlannedTraining
 from busbw_accel.offloading.state_bytes import PIECE, UPDATE_BYTES
 
 ROOT = 0  # the unit of what is outside the layers; layers count from 1
@@ -39,7 +39,7 @@ SLOT = 2  # bytes of an element of a gradient or weight on its way
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScheduledParameter:
     """One parameter: its unit, the number of its elements, and the share of the unit's backward
     after which its gradient exists.
     """
@@ -49,24 +49,24 @@ class Part:
     after: float
 
 
-def parts(shape: GptShape, sequence: int) -> list[Part]:
+def parts(shape: GptShape, sequence: int) -> list[ScheduledParameter]:
     """All parameters, unit by unit."""
     width = shape.width
     root = [
-        Part(ROOT, shape.vocabulary * width, 1.0),
-        Part(ROOT, sequence * width, 1.0),
-        Part(ROOT, width, 1.0),
-        Part(ROOT, width, 1.0),
+        ScheduledParameter(ROOT, shape.vocabulary * width, 1.0),
+        ScheduledParameter(ROOT, sequence * width, 1.0),
+        ScheduledParameter(ROOT, width, 1.0),
+        ScheduledParameter(ROOT, width, 1.0),
     ]
     layers = [
-        Part(unit, square * width**2 + line * width, after)
+        ScheduledParameter(unit, square * width**2 + line * width, after)
         for unit in range(1, shape.layers + 1)
         for square, line, after in LAYER
     ]
     return root + layers
 
 
-def on_gpu(all_parts: list[Part], gpu_share: float) -> list[bool]:
+def on_gpu(all_parts: list[ScheduledParameter], gpu_share: float) -> list[bool]:
     """Which parts keep their states on the GPU: see busbw_accel.offloading.state_memory.choose."""
     total = sum(part.count for part in all_parts)
     kept = 0
@@ -86,7 +86,7 @@ def pieces(count: int) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class StepTimeline:
     """A step in its steady state.
 
     `in_flight` are the bytes of gradients that waited for their copies at most. `kept` are the
@@ -108,7 +108,7 @@ class _Piece:
 
 
 @dataclass(slots=True)
-class _State:
+class _LaneTimes:
     """When each lane is free, and when each unit is updated and has its weights in place."""
 
     gpu: float = 0.0
@@ -119,16 +119,16 @@ class _State:
     ready: dict[int, float] = field(default_factory=dict)
 
 
-class Schedule:
+class StepSimulation:
     """Steps of one training on one machine."""
 
     def __init__(
-        self, training: Training, machine: Machine, gpu_share: float, *, stream_weights: bool
+        self, training: PlannedTraining, machine: Machine, gpu_share: float, *, stream_weights: bool
     ) -> None:
         self._training, self._machine, self._stream = training, machine, stream_weights
         self._parts = parts(training.shape, training.sequence)
         self._on_gpu = on_gpu(self._parts, gpu_share)
-        self._units: dict[int, list[tuple[Part, bool]]] = {}
+        self._units: dict[int, list[tuple[ScheduledParameter, bool]]] = {}
         for part, stays in zip(self._parts, self._on_gpu, strict=True):
             self._units.setdefault(part.unit, []).append((part, stays))
         self._in_flight = 0
@@ -137,9 +137,9 @@ class Schedule:
         # Copies take their share of the memory's rate.
         self._adam_rate = machine.host_adam * UPDATE_BYTES / (UPDATE_BYTES + copied)
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> StepTimeline:
         """The last of STEPS steps."""
-        state = _State()
+        state = _LaneTimes()
         ends = []
         for _ in range(STEPS):
             self._forward(state)
@@ -148,9 +148,9 @@ class Schedule:
         kept = [part for part, stays in zip(self._parts, self._on_gpu, strict=True) if stays]
         count = sum(part.count for part in kept)
         root = sum(part.count for part in kept if part.unit == ROOT)
-        return Timeline(ends[-1] - ends[-2], self._in_flight, count, root)
+        return StepTimeline(ends[-1] - ends[-2], self._in_flight, count, root)
 
-    def _forward(self, state: _State) -> None:
+    def _forward(self, state: _LaneTimes) -> None:
         compute, layers = self._machine.compute, self._training.shape.layers
         state.gpu = max(state.gpu, state.ready.get(ROOT, 0.0))
         if self._stream:
@@ -164,7 +164,7 @@ class Schedule:
             state.gpu += compute.layer_forward_s
         state.gpu += compute.root_forward_s
 
-    def _fetch(self, state: _State, unit: int, room_s: float) -> float:
+    def _fetch(self, state: _LaneTimes, unit: int, room_s: float) -> float:
         """Copy a unit's weights to the GPU, once there is room and they are updated.
 
         Returns the end of the copy, 0 for a unit that is on the GPU.
@@ -176,7 +176,7 @@ class Schedule:
         state.up = start + SLOT * count / self._machine.up
         return state.up
 
-    def _backward(self, state: _State) -> list[_Piece]:
+    def _backward(self, state: _LaneTimes) -> list[_Piece]:
         """The pieces of gradients in the order of their making."""
         compute, layers = self._machine.compute, self._training.shape.layers
         gradients: list[_Piece] = []
@@ -212,7 +212,7 @@ class Schedule:
         count = sum(part.count for part, stays in self._units[unit] if stays)
         return count / self._machine.gpu_adam if self._machine.gpu_adam else 0.0
 
-    def _update(self, state: _State, gradients: list[_Piece]) -> None:
+    def _update(self, state: _LaneTimes, gradients: list[_Piece]) -> None:
         machine = self._machine
         for piece in gradients:
             state.down = max(state.down, piece.made_s) + SLOT * piece.count / machine.down
@@ -239,7 +239,7 @@ class Schedule:
         if self._stream:
             state.ready[ROOT] = state.updated.get(ROOT, 0.0)
 
-    def _available_s(self, piece: _Piece, state: _State) -> float:
+    def _available_s(self, piece: _Piece, state: _LaneTimes) -> float:
         """When a piece may be updated: with clipping and streamed weights after backward."""
         if self._training.max_norm is not None and self._stream:
             return max(piece.copied_s, state.gpu)

@@ -10,8 +10,15 @@ part.
 """
 
 from busbw.core.errors import UsageError
-from busbw_accel.memory_plan.schedule import Schedule, Timeline
-from busbw_accel.memory_plan.types import Compute, Machine, Memory, StatesPlan, Training, Way
+from busbw_accel.memory_plan.schedule import StepSimulation, StepTimeline
+from busbw_accel.memory_plan.types import (
+    Compute,
+    Machine,
+    PeakMemory,
+    PlannedTraining,
+    StatesPlan,
+    Way,
+)
 from busbw_accel.offloading.state_bytes import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
 
 LAYER_BYTES, INPUT_BYTES, BACKWARD_BYTES = 32, 2, 10
@@ -25,20 +32,20 @@ GPU_RESERVE = 1 << 30  # bytes for the CUDA context and cuBLAS
 FRAGMENTS = 0.03  # of the allocator's memory, lost between blocks
 
 
-def on_gpu(training: Training) -> Memory:
+def on_gpu(training: PlannedTraining) -> PeakMemory:
     """All states on the GPU: fp32 weights and moments, bf16 weights and gradients; fp32
     gradients of one layer in the update.
     """
     shape, count = training.shape, training.parameters
     weights, states = BF16 * count, STATE_BYTES * count
     begins = _begins(training, weights, states, 0)
-    ends = Memory(
+    ends = PeakMemory(
         weights=weights,
         states=states,
         gradients=BF16 * count + 2 * _table(training),
         layer=_layer(training),
     )
-    updates = Memory(
+    updates = PeakMemory(
         weights=weights,
         states=states,
         gradients=BF16 * count + FP32 * max(shape.block, shape.root(training.sequence)),
@@ -46,7 +53,7 @@ def on_gpu(training: Training) -> Memory:
     return max(begins, ends, updates, key=lambda memory: memory.gpu)
 
 
-def offloaded(training: Training, kept: int, in_flight: int) -> Memory:
+def offloaded(training: PlannedTraining, kept: int, in_flight: int) -> PeakMemory:
     """States of `kept` parameters on the GPU, the others on the host; `in_flight` bytes of
     gradients are on their way there.
     """
@@ -59,7 +66,7 @@ def offloaded(training: Training, kept: int, in_flight: int) -> Memory:
     return _begins(training, BF16 * count, STATE_BYTES * kept, gradients, host)
 
 
-def streamed(training: Training, kept: int, kept_of_root: int, in_flight: int) -> Memory:
+def streamed(training: PlannedTraining, kept: int, kept_of_root: int, in_flight: int) -> PeakMemory:
     """As `offloaded`, with the weights of two layers on the GPU at a time.
 
     Before the first step all weights are there.
@@ -67,7 +74,7 @@ def streamed(training: Training, kept: int, kept_of_root: int, in_flight: int) -
     shape, count = training.shape, training.parameters
     host = HOST_BYTES * (count - kept)
     states = STATE_BYTES * kept
-    start = Memory(weights=BF16 * count, states=states, scores=_table(training), host=host)
+    start = PeakMemory(weights=BF16 * count, states=states, scores=_table(training), host=host)
     kept_of_layers = kept - kept_of_root
     streamed_share = 1 - kept_of_layers / (shape.layers * shape.block)
     two_layers = min(2, shape.layers) * shape.block * streamed_share
@@ -78,7 +85,9 @@ def streamed(training: Training, kept: int, kept_of_root: int, in_flight: int) -
     return max(start, steps, key=lambda memory: memory.gpu)
 
 
-def _begins(training: Training, weights: int, states: int, gradients: int, host: int = 0) -> Memory:
+def _begins(
+    training: PlannedTraining, weights: int, states: int, gradients: int, host: int = 0
+) -> PeakMemory:
     """The largest of three moments: backward of the loss, of the last layer while all
     activations are kept, and of the tokens' table.
     """
@@ -89,13 +98,15 @@ def _begins(training: Training, weights: int, states: int, gradients: int, host:
     scores = shape.vocabulary * training.sequence
     loss = hidden + max(SCORES_BYTES * scores + table, BF16 * scores + 2 * table, 3 * table)
     common = {"weights": weights, "states": states, "activations": kept, "host": host}
-    at_loss = Memory(gradients=gradients, scores=loss, **common)
-    at_layer = Memory(gradients=gradients + table, layer=_layer(training), **common)
-    at_table = Memory(weights=weights, states=states, gradients=gradients + 3 * table, host=host)
+    at_loss = PeakMemory(gradients=gradients, scores=loss, **common)
+    at_layer = PeakMemory(gradients=gradients + table, layer=_layer(training), **common)
+    at_table = PeakMemory(
+        weights=weights, states=states, gradients=gradients + 3 * table, host=host
+    )
     return max(at_loss, at_layer, at_table, key=lambda memory: memory.gpu)
 
 
-def _kept(training: Training) -> int:
+def _kept(training: PlannedTraining) -> int:
     """Bytes of the activations of all layers at the end of forward."""
     shape = training.shape
     if training.recompute:
@@ -104,7 +115,7 @@ def _kept(training: Training) -> int:
     return (LAYER_BYTES * shape.width + statistics) * training.tokens * shape.layers
 
 
-def _layer(training: Training) -> int:
+def _layer(training: PlannedTraining) -> int:
     """The bytes that the backward of a layer needs besides what was kept, with the gradients of
     its largest matrix.
     """
@@ -114,18 +125,18 @@ def _layer(training: Training) -> int:
     return activations + 4 * BF16 * width**2
 
 
-def _largest(training: Training) -> int:
+def _largest(training: PlannedTraining) -> int:
     """Elements of the largest parameter."""
     shape = training.shape
     return max(shape.vocabulary * shape.width, 4 * shape.width**2)
 
 
-def _table(training: Training) -> int:
+def _table(training: PlannedTraining) -> int:
     """Bytes of the gradient of the tokens' table, alive from the loss to the end of backward."""
     return BF16 * training.shape.vocabulary * training.shape.width
 
 
-def compute_of(training: Training, flops: float) -> Compute:
+def compute_of(training: PlannedTraining, flops: float) -> Compute:
     """Seconds from a rate of matrix products: 2 operations for each parameter and token in
     forward, and the products of attention.
     """
@@ -137,7 +148,7 @@ def compute_of(training: Training, flops: float) -> Compute:
     return Compute(forward, (3 if training.recompute else 2) * forward, scores, 3 * scores)
 
 
-def plan(training: Training, machine: Machine) -> StatesPlan:
+def plan(training: PlannedTraining, machine: Machine) -> StatesPlan:
     """All ways, the simplest first.
 
     UsageError if a rate or a size of the machine is not above 0.
@@ -156,14 +167,14 @@ def plan(training: Training, machine: Machine) -> StatesPlan:
     )
 
 
-def compute_s(training: Training, machine: Machine) -> float:
+def compute_s(training: PlannedTraining, machine: Machine) -> float:
     """Seconds of forward and backward without anything else."""
     parts, layers = machine.compute, training.shape.layers
     root_s = parts.root_forward_s + parts.root_backward_s
     return root_s + layers * (parts.layer_forward_s + parts.layer_backward_s)
 
 
-def _on_gpu(training: Training, machine: Machine) -> Way:
+def _on_gpu(training: PlannedTraining, machine: Machine) -> Way:
     needs = on_gpu(training)
     update = training.parameters / machine.gpu_adam if machine.gpu_adam else 0.0
     step = compute_s(training, machine) + update
@@ -177,7 +188,7 @@ def _on_gpu(training: Training, machine: Machine) -> Way:
     )
 
 
-def _offload(training: Training, machine: Machine, *, stream: bool) -> Way:
+def _offload(training: PlannedTraining, machine: Machine, *, stream: bool) -> Way:
     """The fastest share that fits; where none fits the one that lacks least."""
     ways = [
         _at_share(training, machine, share, stream=stream) for share in _shares(training, machine)
@@ -190,15 +201,15 @@ def _offload(training: Training, machine: Machine, *, stream: bool) -> Way:
     return min(fast, key=lambda way: way.gpu_share)
 
 
-def _shares(training: Training, machine: Machine) -> list[float]:
+def _shares(training: PlannedTraining, machine: Machine) -> list[float]:
     """The shares to try: steps of 5 %, and the least with which the host's memory is enough."""
     least = 1 - machine.host_memory / (HOST_BYTES * training.parameters)
     needed = [round(least + 0.005, 2)] if 0 < least < 0.99 else []
     return sorted({*GPU_SHARES, *needed})
 
 
-def _at_share(training: Training, machine: Machine, share: float, *, stream: bool) -> Way:
-    timeline = Schedule(training, machine, share, stream_weights=stream).timeline()
+def _at_share(training: PlannedTraining, machine: Machine, share: float, *, stream: bool) -> Way:
+    timeline = StepSimulation(training, machine, share, stream_weights=stream).timeline()
     needs = _memory(training, timeline, stream=stream)
     words = ["offload"]
     if stream:
@@ -218,7 +229,7 @@ def _at_share(training: Training, machine: Machine, share: float, *, stream: boo
     )
 
 
-def _memory(training: Training, timeline: Timeline, *, stream: bool) -> Memory:
+def _memory(training: PlannedTraining, timeline: StepTimeline, *, stream: bool) -> PeakMemory:
     if stream:
         return streamed(training, timeline.kept, timeline.kept_of_root, timeline.in_flight)
     return offloaded(training, timeline.kept, timeline.in_flight)
@@ -229,7 +240,7 @@ def gpu_room(machine: Machine) -> float:
     return max(0.0, (machine.gpu_memory - GPU_RESERVE) * (1 - FRAGMENTS))
 
 
-def lacks(needs: Memory, machine: Machine) -> str:
+def lacks(needs: PeakMemory, machine: Machine) -> str:
     """What does not fit; '' if all does."""
     short = []
     if needs.gpu > gpu_room(machine):
@@ -239,5 +250,5 @@ def lacks(needs: Memory, machine: Machine) -> str:
     return " and ".join(short)
 
 
-def _excess(needs: Memory, machine: Machine) -> float:
+def _excess(needs: PeakMemory, machine: Machine) -> float:
     return max(0.0, needs.gpu - gpu_room(machine)) + max(0, needs.host - machine.host_memory)

@@ -27,7 +27,7 @@ DROP_ORDER = (
 OPTIMIZER_CALL = "torch.optim.AdamW(model.parameters())"
 
 
-class Training(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedTraining(msgspec.Struct, frozen=True, kw_only=True):
     """The training to plan, on one GPU: `batch_size` samples of `sequence` tokens.
 
     `max_norm`: gradients are clipped to this norm.
@@ -79,7 +79,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     measured: Annotated[bool, Meta(description="on this machine, not stated by the user")] = False
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a GPU at the peak, by what holds them, and bytes of the host."""
 
     weights: int
@@ -105,7 +105,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     gpu_share: float
-    memory: Memory
+    memory: PeakMemory
     step_s: float
     exposed_s: float
     lacks: str = ""
@@ -114,7 +114,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 class StatesPlan(msgspec.Struct, kw_only=True, tag="busbw.states-plan/1", tag_field="schema"):
     """The plan. `compute_s` are the seconds of forward and backward without anything else."""
 
-    training: Training
+    training: PlannedTraining
     machine: Machine
     compute_s: float
     ways: list[Way]

@@ -16,7 +16,14 @@ from busbw.core.errors import UsageError
 from busbw_accel.ddp import Attached, prepare, uncompiled
 from busbw_accel.offloading.optimizer import OffloadedAdamW
 from busbw_accel.offloading.settings import OffloadSettings
-from busbw_accel.offloading.state_memory import Offloaded, Unit, choose, divide, local_part, owners
+from busbw_accel.offloading.state_memory import (
+    OffloadedParameter,
+    Unit,
+    choose,
+    divide,
+    local_part,
+    owners,
+)
 from busbw_accel.offloading.streaming import Streamer
 from busbw_accel.settings import Settings
 
@@ -196,7 +203,7 @@ def _check_parameters(model: nn.Module) -> None:
 
 def _collect_parameters(
     model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit]
-) -> list[Offloaded]:
+) -> list[OffloadedParameter]:
     """The optimizer's parameters that are trained, in the order of the model."""
     group_of = {
         id(parameter): number
@@ -204,11 +211,11 @@ def _collect_parameters(
         for parameter in group["params"]
     }
     belongs = owners(units)
-    result: list[Offloaded] = []
+    result: list[OffloadedParameter] = []
     for name, parameter in model.named_parameters():
         if id(parameter) in group_of and parameter.requires_grad:
             unit = belongs[id(parameter)]
-            offloaded = Offloaded(
+            offloaded = OffloadedParameter(
                 name, parameter, group_of[id(parameter)], len(result), unit, local_part(parameter)
             )
             unit.parameters.append(offloaded)
@@ -218,7 +225,7 @@ def _collect_parameters(
     return result
 
 
-def _convert_to_bf16(model: nn.Module, parameters: list[Offloaded]) -> None:
+def _convert_to_bf16(model: nn.Module, parameters: list[OffloadedParameter]) -> None:
     """Convert all parameters to bf16 on the device, frozen ones too.
 
     The fp32 values of the trained ones were copied before.
@@ -247,10 +254,12 @@ def _hook_state_dicts(model: nn.Module, optimizer: OffloadedAdamW, *, adopt: boo
         if not by_name:
             continue
 
-        def wait(*_: object, by_name: dict[str, Offloaded] = by_name) -> None:
+        def wait(*_: object, by_name: dict[str, OffloadedParameter] = by_name) -> None:
             optimizer.ready(list(by_name.values()))
 
-        def take(module: nn.Module, _: Any, by_name: dict[str, Offloaded] = by_name) -> None:
+        def take(
+            module: nn.Module, _: Any, by_name: dict[str, OffloadedParameter] = by_name
+        ) -> None:
             _adopt(optimizer, module, by_name)
 
         handles.append(module.register_state_dict_pre_hook(wait))
@@ -259,7 +268,9 @@ def _hook_state_dicts(model: nn.Module, optimizer: OffloadedAdamW, *, adopt: boo
     return handles
 
 
-def _adopt(optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, Offloaded]) -> None:
+def _adopt(
+    optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, OffloadedParameter]
+) -> None:
     for name, offloaded in by_name.items():
         parameter = offloaded.parameter
         if not isinstance(parameter, DTensor) and getattr(module, name) is not parameter:
@@ -270,7 +281,7 @@ def _adopt(optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, Offl
     optimizer.adopt(list(by_name.values()))
 
 
-def _hook_gradient(optimizer: OffloadedAdamW, offloaded: Offloaded) -> Any:
+def _hook_gradient(optimizer: OffloadedAdamW, offloaded: OffloadedParameter) -> Any:
     """Take the gradient of a parameter once it is complete. Returns the handle of the hook.
 
     Python's garbage collector does not see what such a hook refers to. If it referred to the
@@ -302,7 +313,7 @@ def _hook_forwards(optimizer: OffloadedAdamW, units: list[Unit]) -> list[Any]:
         @torch.compiler.disable
         def hook(*_: object) -> None:
             unit.called = True
-            needed: list[Offloaded] = []
+            needed: list[OffloadedParameter] = []
             for gathered in _gathered_with(unit, units):
                 needed += gathered.parameters
             optimizer.ready(needed)

@@ -19,17 +19,17 @@ from busbw.core.errors import UsageError
 _FUNCTIONS = ("_clip_grads_with_norm_", "clip_grad_value_")
 
 
-class Taker(Protocol):
+class GradientTaker(Protocol):
     """An optimizer that takes gradients."""
 
     def has_taken(self, parameter: torch.Tensor) -> bool:
         """Whether it has taken the gradient since the last step."""
 
 
-_takers: "weakref.WeakSet[Taker]" = weakref.WeakSet()
+_takers: "weakref.WeakSet[GradientTaker]" = weakref.WeakSet()
 
 
-def refuse(taker: Taker) -> None:
+def refuse(taker: GradientTaker) -> None:
     """Refuse from now on to clip gradients that `taker` has taken."""
     _takers.add(taker)
     _wrap_functions()

@@ -10,7 +10,7 @@ IN_FLIGHT = 1 << 30  # bytes: several layers, so that the GPU always has work
 
 
 @dataclass(slots=True)
-class Traffic:
+class CopyTraffic:
     """Bytes and seconds of the copies in one direction.
 
     They do not overlap, so their seconds add up.
@@ -27,7 +27,7 @@ class Moment:
     event: Any
 
 
-class Copied:
+class StartedCopy:
     """A copy that was started."""
 
     def __init__(self, begun: Any, ended: Any) -> None:
@@ -57,8 +57,8 @@ class Lane:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.traffic = Traffic()
-        self._in_flight: deque[tuple[Copied, int]] = deque()
+        self.traffic = CopyTraffic()
+        self._in_flight: deque[tuple[StartedCopy, int]] = deque()
 
     def throttle(self) -> None:
         """Block this thread while more than IN_FLIGHT bytes wait to be copied.
@@ -107,23 +107,23 @@ class Lane:
         if self._stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
 
-    def copy(self, to: torch.Tensor, source: torch.Tensor) -> Copied:
+    def copy(self, to: torch.Tensor, source: torch.Tensor) -> StartedCopy:
         """Start a copy. GPU memory of `source` is not reused before its end."""
         self.traffic.bytes += to.nbytes
         if self._stream is None:
             to.copy_(source)
-            return Copied(None, None)
+            return StartedCopy(None, None)
         begun, ended = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
         with torch.cuda.stream(self._stream):
             begun.record()
             to.copy_(source, non_blocking=True)
             ended.record()
-        copied = Copied(begun, ended)
+        copied = StartedCopy(begun, ended)
         if source.is_cuda:
             source.record_stream(self._stream)
             self._in_flight.append((copied, to.nbytes))
         return copied
 
-    def measured(self, copied: Copied) -> None:
+    def measured(self, copied: StartedCopy) -> None:
         """Count the duration of a copy that has ended."""
         self.traffic.seconds += copied.seconds()

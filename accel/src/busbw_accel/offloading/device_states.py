@@ -3,11 +3,11 @@
 import torch
 
 from busbw_accel.host_adam import Rule
-from busbw_accel.offloading.state_memory import Offloaded
+from busbw_accel.offloading.state_memory import OffloadedParameter
 
 
 def update(
-    offloaded: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.Tensor
+    offloaded: OffloadedParameter, gradient: torch.Tensor, rule: Rule, found_inf: torch.Tensor
 ) -> None:
     """Update weight and moments by a flat bf16 gradient.
 

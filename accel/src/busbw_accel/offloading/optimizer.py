@@ -15,10 +15,16 @@ from busbw_accel import checkpoint
 from busbw_accel.host_adam import HostAdam, Rule
 from busbw_accel.offloading import clipping, saving
 from busbw_accel.offloading.copy_streams import Lane
-from busbw_accel.offloading.schedule import Norms, Schedule
+from busbw_accel.offloading.schedule import Norms, UpdateSchedule
 from busbw_accel.offloading.settings import OffloadSettings
-from busbw_accel.offloading.state_memory import Offloaded, Placement, Staging, Unit, local_part
-from busbw_accel.offloading.worker import Worker
+from busbw_accel.offloading.state_memory import (
+    OffloadedParameter,
+    Staging,
+    StateMemory,
+    Unit,
+    local_part,
+)
+from busbw_accel.offloading.worker import UpdateWorker
 
 KIND = "busbw_accel.offload"
 
@@ -46,23 +52,23 @@ class OffloadedAdamW(torch.optim.Optimizer):
     def __init__(
         self,
         groups: list[dict[str, Any]],
-        parameters: list[Offloaded],
+        parameters: list[OffloadedParameter],
         root: Unit,
         device: torch.device,
         settings: OffloadSettings,
     ) -> None:
         super().__init__(groups, {})
         self.settings, self.parameters, self._root = settings, parameters, root
-        self.state_memory = Placement(parameters, device)
+        self.state_memory = StateMemory(parameters, device)
         self.down, self.up = Lane(device), Lane(device)
         norms = Norms(parameters, device)
         self._staging = None if settings.stream_weights else Staging(parameters, self.up)
-        self.schedule = Schedule(settings, norms, self.down, self._rule)
-        self.worker = self.schedule.worker = Worker(
+        self.schedule = UpdateSchedule(settings, norms, self.down, self._rule)
+        self.worker = self.schedule.worker = UpdateWorker(
             HostAdam(settings.threads), device, self.down, self._staging, norms.arrived
         )
         self._borrowed = self._accumulates = False
-        self._accumulated: dict[int, Offloaded] = {}
+        self._accumulated: dict[int, OffloadedParameter] = {}
         self.waited_s = 0.0
         offloaded_ids = {id(offloaded.parameter) for offloaded in parameters}
         listed = [parameter for group in groups for parameter in group["params"]]
@@ -74,7 +80,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def collect(
-        self, offloaded: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False
+        self, offloaded: OffloadedParameter, gradient: torch.Tensor, *, borrowed: bool = False
     ) -> None:
         """Take the gradient of a parameter, flat and complete. Threads of autograd call it.
 
@@ -89,7 +95,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._borrowed |= borrowed
         self.schedule.collect(offloaded, gradient)
 
-    def _rule(self, offloaded: Offloaded, scale: float) -> Rule:
+    def _rule(self, offloaded: OffloadedParameter, scale: float) -> Rule:
         group = self.param_groups[offloaded.group]
         first, second = map(float, group["betas"])
         return Rule(
@@ -130,7 +136,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         finally:
             self._accumulates = False
 
-    def ready(self, parameters: Sequence[Offloaded] | None = None) -> None:
+    def ready(self, parameters: Sequence[OffloadedParameter] | None = None) -> None:
         """Wait until these parameters, or all, have their new weights."""
         begun = time.perf_counter()
         self.worker.wait(self.parameters if parameters is None else parameters)
@@ -167,7 +173,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.schedule.forget()
         super().zero_grad(set_to_none)
 
-    def accumulated(self, offloaded: Offloaded) -> None:
+    def accumulated(self, offloaded: OffloadedParameter) -> None:
         """Note that a gradient was added up on the device.
 
         It stays there until another backward or the end of the step.
@@ -248,7 +254,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         saving.load_weights(self.parameters, weights)
 
     @torch.no_grad()
-    def adopt(self, parameters: Sequence[Offloaded] | None = None) -> None:
+    def adopt(self, parameters: Sequence[OffloadedParameter] | None = None) -> None:
         """Continue from the weights that the model, or these parameters of it, have now.
 
         The load_state_dict of the model calls it.

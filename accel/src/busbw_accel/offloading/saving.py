@@ -6,18 +6,18 @@ from typing import Any
 import torch
 
 from busbw.core.errors import UsageError
-from busbw_accel.offloading.state_memory import Offloaded, local_part
+from busbw_accel.offloading.state_memory import OffloadedParameter, local_part
 
 _NAMES = {"exp_avg": "moment", "exp_avg_sq": "square"}
 
 
-def _shape(offloaded: Offloaded) -> torch.Size:
+def _shape(offloaded: OffloadedParameter) -> torch.Size:
     to_local = getattr(offloaded.parameter, "to_local", None)
     return (to_local() if to_local else offloaded.parameter).shape
 
 
 def state_dict(
-    parameters: Sequence[Offloaded], groups: Sequence[Mapping[str, Any]]
+    parameters: Sequence[OffloadedParameter], groups: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The steps and moments in the form of torch.optim.AdamW.state_dict."""
     listed = [parameter for group in groups for parameter in group["params"]]
@@ -39,7 +39,9 @@ def state_dict(
 
 
 def load_state_dict(
-    parameters: Sequence[Offloaded], groups: Sequence[dict[str, Any]], saved: Mapping[str, Any]
+    parameters: Sequence[OffloadedParameter],
+    groups: Sequence[dict[str, Any]],
+    saved: Mapping[str, Any],
 ) -> None:
     """Take moments, steps and hyperparameters. Raises UsageError before anything is changed."""
     sizes = [len(group["params"]) for group in saved["param_groups"]]
@@ -77,7 +79,7 @@ def load_state_dict(
         group.update({key: value for key, value in loaded.items() if key != "params"})
 
 
-def weights(parameters: Sequence[Offloaded]) -> dict[str, torch.Tensor]:
+def weights(parameters: Sequence[OffloadedParameter]) -> dict[str, torch.Tensor]:
     """The fp32 weights by name."""
     return {
         offloaded.name: offloaded.states.weight.view(_shape(offloaded))
@@ -86,7 +88,9 @@ def weights(parameters: Sequence[Offloaded]) -> dict[str, torch.Tensor]:
     }
 
 
-def load_weights(parameters: Sequence[Offloaded], by_name: Mapping[str, torch.Tensor]) -> None:
+def load_weights(
+    parameters: Sequence[OffloadedParameter], by_name: Mapping[str, torch.Tensor]
+) -> None:
     """Set weights by name. Raises UsageError before anything is changed."""
     for offloaded in parameters:
         name, shape = offloaded.name, _shape(offloaded)

@@ -8,8 +8,8 @@ if it alone is above the limit, or if it is far above the last one of its parame
 too few digits of the moments to restore them. Each of these decisions depends on values that all
 replicas have, so the replicas keep the same bits.
 
-`Norms` has the norm of each gradient as it arrives, and that of all of them together. `Schedule`
-decides.
+`Norms` has the norm of each gradient as it arrives, and that of all of them together.
+`UpdateSchedule` decides.
 """
 
 import math
@@ -24,8 +24,8 @@ from busbw_accel.host_adam import Rule
 from busbw_accel.offloading import device_states
 from busbw_accel.offloading.copy_streams import Lane
 from busbw_accel.offloading.settings import OffloadSettings
-from busbw_accel.offloading.state_memory import Offloaded
-from busbw_accel.offloading.worker import Piece, Worker
+from busbw_accel.offloading.state_memory import OffloadedParameter
+from busbw_accel.offloading.worker import GradientPiece, UpdateWorker
 
 EPSILON = 1e-6  # of clip_grad_norm_
 MIN_UNCLIPPED_STEPS = 8  # steps
@@ -41,28 +41,28 @@ class Norms:
     model and its optimizer for ever.
     """
 
-    def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
+    def __init__(self, parameters: Sequence[OffloadedParameter], device: torch.device) -> None:
         self._on_device = torch.zeros(len(parameters), device=device)
         self._host = torch.zeros(len(parameters), pin_memory=device.type == "cuda")
         self.last = [0.0] * len(parameters)  # norms of the last step
         self._groups = {offloaded.index: _groups(offloaded.parameter) for offloaded in parameters}
 
-    def measure(self, offloaded: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
+    def measure(self, offloaded: OffloadedParameter, gradient: torch.Tensor) -> torch.Tensor:
         """The norm of a gradient, on the device."""
         norm = self._on_device[offloaded.index]
         norm.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
         return norm
 
-    def send(self, offloaded: Offloaded, lane: Lane) -> None:
+    def send(self, offloaded: OffloadedParameter, lane: Lane) -> None:
         """Copy the norm of a gradient to the host, ahead of the gradient."""
         part = slice(offloaded.index, offloaded.index + 1)
         lane.copy(self._host[part], self._on_device[part])
 
-    def arrived(self, offloaded: Offloaded) -> float:
+    def arrived(self, offloaded: OffloadedParameter) -> float:
         """The norm of a gradient that has arrived on the host."""
         return float(self._host[offloaded.index])
 
-    def total(self, received: Sequence[Offloaded]) -> tuple[float, list[str]]:
+    def total(self, received: Sequence[OffloadedParameter]) -> tuple[float, list[str]]:
         """The norm of these gradients over all ranks that share the model.
 
         Also returns the names of the parameters whose gradient is not finite on this rank. Waits
@@ -95,10 +95,10 @@ def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
     )
 
 
-RuleOf = Callable[[Offloaded, float], Rule]  # parameter, factor of its gradient
+RuleOf = Callable[[OffloadedParameter, float], Rule]  # parameter, factor of its gradient
 
 
-class Schedule:
+class UpdateSchedule:
     """Takes the gradients of each step, and decides when they update the states."""
 
     def __init__(
@@ -106,13 +106,13 @@ class Schedule:
     ) -> None:
         """`rule_of`: returns the next rule of a parameter, for a factor of its gradient."""
         self.settings, self._norms, self._down, self._rule_of = settings, norms, down, rule_of
-        self.worker: Worker | None = None
+        self.worker: UpdateWorker | None = None
         self.steps, self.skipped, self.norm = 0, 0, 0.0
         self._unclipped = 0
-        self._received: dict[int, Offloaded] = {}
+        self._received: dict[int, OffloadedParameter] = {}
         # Gradients that wait on the device for the norm of all.
         self._kept_gradients: dict[int, torch.Tensor] = {}
-        self._pieces: list[Piece] = []
+        self._pieces: list[GradientPiece] = []
         self._begun: dict[int, Rule] = {}  # of updates that began in this step
 
     @property
@@ -127,7 +127,7 @@ class Schedule:
         """Whether gradients on the host wait for the end of the step."""
         return bool(self._pieces) and not self.begins_early
 
-    def collect(self, offloaded: Offloaded, gradient: torch.Tensor) -> None:
+    def collect(self, offloaded: OffloadedParameter, gradient: torch.Tensor) -> None:
         """Take a gradient, flat and complete."""
         if offloaded.index in self._received:
             raise UsageError(
@@ -146,12 +146,12 @@ class Schedule:
         else:
             self._send(offloaded, gradient)
 
-    def _begin_early(self, offloaded: Offloaded) -> Rule:
+    def _begin_early(self, offloaded: OffloadedParameter) -> Rule:
         """The rule of an update that begins before the end of the step."""
         rule = self._begun[offloaded.index] = self._rule_of(offloaded, 1.0)
         return rule
 
-    def _send(self, offloaded: Offloaded, gradient: torch.Tensor) -> None:
+    def _send(self, offloaded: OffloadedParameter, gradient: torch.Tensor) -> None:
         assert offloaded.slot is not None
         assert self.worker is not None
         self.worker.wait([offloaded])  # its slot is free
@@ -163,7 +163,7 @@ class Schedule:
         if self.begins_early and self.settings.max_norm is not None:
             limit = min(self.settings.max_norm, MAX_NORM_RATIO * self._norms.last[offloaded.index])
         pieces = [
-            Piece(
+            GradientPiece(
                 (offloaded.unit.order, offloaded.index, part.start),
                 offloaded,
                 part,
@@ -232,9 +232,9 @@ class Schedule:
 
     def _make(
         self,
-        pieces: list[Piece],
+        pieces: list[GradientPiece],
         kept_gradients: dict[int, torch.Tensor],
-        received: list[Offloaded],
+        received: list[OffloadedParameter],
         begun: dict[int, Rule],
         scale: float,
     ) -> None:
@@ -262,7 +262,7 @@ class Schedule:
                     self.worker.revise(piece, rules[index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 
-    def _drop(self, pieces: list[Piece]) -> None:
+    def _drop(self, pieces: list[GradientPiece]) -> None:
         """Leave everything as it was before the step."""
         assert self.worker is not None
         if self.begins_early:
@@ -274,7 +274,7 @@ class Schedule:
             self.worker.submit(pieces)
         self._unclipped = 0
 
-    def _count(self, received: list[Offloaded], not_finite: list[str]) -> None:
+    def _count(self, received: list[OffloadedParameter], not_finite: list[str]) -> None:
         for offloaded in received:
             offloaded.step += offloaded.name not in not_finite
 

@@ -15,11 +15,11 @@ from torch.distributed.tensor import DTensor
 
 from busbw_accel.host_adam import States
 from busbw_accel.offloading import host_memory
-from busbw_accel.offloading.copy_streams import Copied, Lane
+from busbw_accel.offloading.copy_streams import Lane, StartedCopy
 from busbw_accel.offloading.host_memory import Slab, padded
 from busbw_accel.offloading.state_bytes import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
 
-__all__ = ["PIECE", "Offloaded", "Unit", "divide", "local_part", "owners"]
+__all__ = ["PIECE", "OffloadedParameter", "Unit", "divide", "local_part", "owners"]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,12 +31,12 @@ class Unit:
 
     module: nn.Module
     order: int
-    parameters: list["Offloaded"] = field(default_factory=list)
+    parameters: list["OffloadedParameter"] = field(default_factory=list)
     called: bool = False  # in some forward
 
 
 @dataclass(slots=True, eq=False)
-class Offloaded:
+class OffloadedParameter:
     """One parameter, of which a sharded model has a part on each rank."""
 
     name: str
@@ -110,7 +110,7 @@ def owners(units: list[Unit]) -> dict[int, Unit]:
     return by_parameter | dict.fromkeys(shared, units[0])
 
 
-def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
+def choose(parameters: Sequence[OffloadedParameter], gpu_share: float) -> None:
     """Mark the parameters whose states stay on the device, at most `gpu_share` of all elements.
 
     These are the ones that the forward needs first, since their gradients come last.
@@ -127,13 +127,13 @@ def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
 class Staging:
     """Pinned host memory through which new weights go to the device, a piece at a time."""
 
-    def __init__(self, parameters: Sequence[Offloaded], lane: Lane) -> None:
+    def __init__(self, parameters: Sequence[OffloadedParameter], lane: Lane) -> None:
         self._lane, self._turn = lane, 0
         counts = [offloaded.count for offloaded in parameters if not offloaded.on_device]
         largest = min(PIECE, max(counts, default=0))  # elements of a piece
         self._slab = Slab(STAGING_BUFFERS * padded(2 * largest), pinned=lane.device.type == "cuda")
         self._buffers = [self._slab.take(largest, torch.bfloat16) for _ in range(STAGING_BUFFERS)]
-        self._copies: list[Copied | None] = [None] * STAGING_BUFFERS
+        self._copies: list[StartedCopy | None] = [None] * STAGING_BUFFERS
 
     def take(self, count: int) -> torch.Tensor:
         """The next buffer, once its last copy has ended."""
@@ -144,7 +144,7 @@ class Staging:
             self._lane.measured(last)
         return self._buffers[self._turn][:count]
 
-    def send(self, to: torch.Tensor) -> Copied:
+    def send(self, to: torch.Tensor) -> StartedCopy:
         """Start to copy the weights in the buffer to the device."""
         copied = self._lane.copy(to, self._buffers[self._turn][: to.numel()])
         self._copies[self._turn] = copied
@@ -158,10 +158,10 @@ class Staging:
         self._slab.close()
 
 
-class Placement:
+class StateMemory:
     """The memory of all states, which begin with the values of the parameters."""
 
-    def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
+    def __init__(self, parameters: Sequence[OffloadedParameter], device: torch.device) -> None:
         """Allocate the states, and fill them. `device`: of the states that are not on the host.
 
         Raises:
@@ -182,7 +182,7 @@ class Placement:
         for offloaded in parameters:
             self._fill(offloaded, device)
 
-    def _fill(self, offloaded: Offloaded, device: torch.device) -> None:
+    def _fill(self, offloaded: OffloadedParameter, device: torch.device) -> None:
         values = offloaded.local
         if offloaded.on_device:
             weight = values.to(device, torch.float32, copy=True)
@@ -202,7 +202,7 @@ class Placement:
         self.slots.close()
 
 
-def _remedy(parameters: Sequence[Offloaded]) -> str:
+def _remedy(parameters: Sequence[OffloadedParameter]) -> str:
     """A hint: the share of the states that must stay on the GPU so that the others fit."""
     total = sum(offloaded.count for offloaded in parameters)
     affordable = host_memory.usable() / HOST_BYTES

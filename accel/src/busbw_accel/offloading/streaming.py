@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from busbw.core.errors import UsageError
-from busbw_accel.offloading.copy_streams import Copied, Moment
+from busbw_accel.offloading.copy_streams import Moment, StartedCopy
 from busbw_accel.offloading.optimizer import OffloadedAdamW
-from busbw_accel.offloading.state_memory import Offloaded, Unit, local_part
+from busbw_accel.offloading.state_memory import OffloadedParameter, Unit, local_part
 
 
 class Streamed:
@@ -27,7 +27,7 @@ class Streamed:
         self.parameters = [offloaded for offloaded in unit.parameters if not offloaded.on_device]
         self.on_device = True
         self._room: Moment | None = None
-        self._copied: Copied | None = None
+        self._copied: StartedCopy | None = None
         self._missing = 0  # parameters whose gradient has not come
 
     def reserve(self) -> None:
@@ -224,7 +224,7 @@ def _gradient_of(streamed: Streamed) -> Callable[[torch.Tensor], None]:
     return hook
 
 
-def _own_storage(offloaded: Offloaded) -> None:
+def _own_storage(offloaded: OffloadedParameter) -> None:
     """Give a parameter that shares its storage with other tensors a separate one, to be freed."""
     if offloaded.local.untyped_storage().nbytes() != offloaded.count * offloaded.local.itemsize:
         offloaded.parameter.data = offloaded.parameter.data.clone()

@@ -12,21 +12,21 @@ import torch
 
 from busbw.core.errors import BusbwError
 from busbw_accel.host_adam import HostAdam, Rule, States
-from busbw_accel.offloading.copy_streams import Copied, Lane
-from busbw_accel.offloading.state_memory import Offloaded, Staging
+from busbw_accel.offloading.copy_streams import Lane, StartedCopy
+from busbw_accel.offloading.state_memory import OffloadedParameter, Staging
 
 # The limit of each wait for updates. Those of 13e9 parameters on one core take a minute.
 LIMIT_S = 600.0
 
 
 @dataclass(order=True, slots=True)
-class Piece:
+class GradientPiece:
     """A range of a parameter's elements whose gradient is on its way to the host."""
 
     rank: tuple[int, int, int]  # order of pieces: when their weights are needed
-    offloaded: Offloaded = field(compare=False)
+    offloaded: OffloadedParameter = field(compare=False)
     part: slice = field(compare=False)
-    copied: Copied = field(compare=False)  # the copy of the gradient to the host
+    copied: StartedCopy = field(compare=False)  # the copy of the gradient to the host
     # still to be applied, each in place of the one before; None restores the earlier states
     rules: list[Rule | None] = field(compare=False)
     # a gradient with a larger norm does not get the first rule
@@ -36,7 +36,7 @@ class Piece:
     idle: bool = field(compare=False, default=False)
 
 
-class Worker:
+class UpdateWorker:
     """Updates pieces as their gradients arrive, and starts the copies of the new weights to the
     device.
     """
@@ -47,7 +47,7 @@ class Worker:
         device: torch.device,
         down: Lane,
         staging: Staging | None,
-        norm_of: Callable[[Offloaded], float],
+        norm_of: Callable[[OffloadedParameter], float],
     ) -> None:
         """`staging`: where new weights wait for their copy to the device; None leaves them in the
         slots, in place of the gradients.
@@ -57,25 +57,25 @@ class Worker:
         self.adam, self._device, self._down = adam, device, down
         self._staging, self._norm_of = staging, norm_of
         self.update_s = 0.0
-        self._coming: deque[Piece] = deque()  # in the order of their copies
-        self._heap: list[Piece] = []  # to update next, the first by rank on top
+        self._coming: deque[GradientPiece] = deque()  # in the order of their copies
+        self._heap: list[GradientPiece] = []  # to update next, the first by rank on top
         # The number of pieces of each parameter that are not updated yet, by its index.
         self._pending: Counter[int] = Counter()
-        self._last_up: dict[int, Copied] = {}
+        self._last_up: dict[int, StartedCopy] = {}
         self._error: BaseException | None = None
         self._state = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="busbw-offload", daemon=True)
         self._thread.start()
 
-    def submit(self, pieces: Sequence[Piece]) -> None:
+    def submit(self, pieces: Sequence[GradientPiece]) -> None:
         """Update these pieces as soon as their gradients have arrived."""
         with self._state:
             self._pending.update(piece.offloaded.index for piece in pieces)
             self._coming.extend(pieces)
             self._state.notify_all()
 
-    def revise(self, piece: Piece, rule: Rule | None) -> None:
+    def revise(self, piece: GradientPiece, rule: Rule | None) -> None:
         """Replace the last update of a piece that was submitted, whether it has been made or not.
 
         `rule`: None restores the states from before the step.
@@ -88,7 +88,7 @@ class Worker:
                 heapq.heappush(self._heap, piece)
                 self._state.notify_all()
 
-    def wait(self, parameters: Sequence[Offloaded]) -> None:
+    def wait(self, parameters: Sequence[OffloadedParameter]) -> None:
         """Block until the new weights of these parameters are in place.
 
         Raises:
@@ -137,7 +137,7 @@ class Worker:
                 self._error = error
                 self._state.notify_all()
 
-    def _next(self) -> Piece | None:
+    def _next(self) -> GradientPiece | None:
         """The piece to update next; None at the end."""
         with self._state:
             while not self._closed and not self._coming and not self._heap:
@@ -150,7 +150,7 @@ class Worker:
         piece.copied.wait()
         return piece
 
-    def _work_on(self, piece: Piece) -> None:
+    def _work_on(self, piece: GradientPiece) -> None:
         """Apply the rules of a piece one after the other, until it has no more."""
         if not piece.checked:
             piece.checked = True
@@ -170,7 +170,7 @@ class Worker:
                 rule = piece.rules.pop(0)
             self._apply(piece, rule)
 
-    def _apply(self, piece: Piece, rule: Rule | None) -> None:
+    def _apply(self, piece: GradientPiece, rule: Rule | None) -> None:
         offloaded, part = piece.offloaded, piece.part
         assert offloaded.slot is not None
         assert offloaded.states is not None

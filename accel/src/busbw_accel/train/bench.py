@@ -29,7 +29,7 @@ from busbw_accel.train.loop import TrainingLoop, scaler_for, set_matmul_precisio
 from busbw_accel.train.methods import Method
 from busbw_accel.train.models import Model
 from busbw_accel.train.replay import Hook, unchanged
-from busbw_accel.train.types import ALONE, DEFAULT_BUCKET_MB, Training, TrainRun, TrainSpec
+from busbw_accel.train.types import ALONE, DEFAULT_BUCKET_MB, TrainingRuns, TrainRun, TrainSpec
 
 # The share of an fp32 gradient's bytes that torch's hooks send.
 SENT_SHARE_BY_HOOK = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
@@ -40,7 +40,7 @@ SETTLING_STEPS = 3  # steps until DDP has rebuilt its buckets and methods have s
 
 
 @dataclass(slots=True)
-class Wrapped:
+class WrappedModel:
     """A model under DistributedDataParallel with a method.
 
     `hook` exchanges a bucket; it may be DDP's own all-reduce.
@@ -117,7 +117,7 @@ def wrap(
     device: torch.device,
     bucket_mb: float,
     scaler: torch.amp.GradScaler,
-) -> Wrapped:
+) -> WrappedModel:
     """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop.
 
     Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several
@@ -127,12 +127,12 @@ def wrap(
     ddp = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
         attached = attach(ddp, method.settings, scaler=scaler)
-        return Wrapped(ddp, attached, method, attached.exchange)
+        return WrappedModel(ddp, attached, method, attached.exchange)
     if not method.hook:
-        return Wrapped(ddp, None, method, partial(default_hooks.allreduce_hook, None))
+        return WrappedModel(ddp, None, method, partial(default_hooks.allreduce_hook, None))
     state, hook = _hook_of_torch(method.hook)
     ddp.register_comm_hook(state, hook)
-    return Wrapped(ddp, None, method, partial(hook, state))
+    return WrappedModel(ddp, None, method, partial(hook, state))
 
 
 def _hook_of_torch(
@@ -168,7 +168,7 @@ class Bench:
         parameters = list(self.net.parameters())
         nbytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
         count = sum(parameter.numel() for parameter in parameters)
-        self.training = Training(spec, model.unit, count, nbytes, len(set(self.hosts)))
+        self.training = TrainingRuns(spec, model.unit, count, nbytes, len(set(self.hosts)))
 
     def run(
         self,
@@ -213,7 +213,7 @@ class Bench:
         name: str,
         number: int,
         loop: TrainingLoop,
-        wrapped: Wrapped | None,
+        wrapped: WrappedModel | None,
         report: Report,
         enter_phase: EnterPhase,
     ) -> TrainRun:

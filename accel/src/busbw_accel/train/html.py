@@ -7,13 +7,13 @@ from statistics import median
 from xml.etree.ElementTree import Element
 
 from busbw.pattern.training.recorded_step import RecordedStep
-from busbw.ui.html.bars import Bar, Limit, bar_chart
+from busbw.ui.html.bars import Bar, LimitLine, bar_chart
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
 from busbw_accel.train import plan_text, recorded_text, states_text
 from busbw_accel.train import text as train_text
 from busbw_accel.train.kinds import PlanResult, TrainResult
-from busbw_accel.train.plan_types import AS_IS, Exchange, Plan
+from busbw_accel.train.plan_types import AS_IS, MeasuredExchange, Plan
 from busbw_accel.train.rounds_text import MS
 from busbw_accel.train.types import TrainRun
 
@@ -29,7 +29,7 @@ def training(result: TrainResult) -> list[Element]:
     steps_s = {name: measured.step_s(name) for name in names}
     bars = [Bar(name, [step_s], f"{MS * step_s:.2f}") for name, step_s in steps_s.items() if step_s]
     alone_s = steps_s.get(measured.baseline)
-    limit = Limit(alone_s, "each rank on its own") if alone_s else None
+    limit = LimitLine(alone_s, "each rank on its own") if alone_s else None
     if bars:
         parts.append(bar_chart(STEP_TITLE, bars, limit=limit))
     if names:
@@ -94,7 +94,7 @@ def _recorded(result: PlanResult, recorded: RecordedStep, planned: Plan) -> list
     return [*step, table, *prose(recorded_text.notes(result, recorded))]
 
 
-def _steps(planned: Plan, exchanges: Sequence[Exchange], of_whom: str) -> Element:
+def _steps(planned: Plan, exchanges: Sequence[MeasuredExchange], of_whom: str) -> Element:
     """The shortest step first: what it takes on a perfect network, and what is exposed."""
     several = {exchange.transport for exchange in exchanges} != {AS_IS}
     bars = []
@@ -105,5 +105,5 @@ def _steps(planned: Plan, exchanges: Sequence[Exchange], of_whom: str) -> Elemen
             label += f", {exchange.transport}"
         bars.append(Bar(label, [step_s - exposed_s, exposed_s], f"{MS * step_s:.2f}"))
     names = ("step on a perfect network", "exposed exchange")
-    alone = Limit(planned.alone_s, of_whom)
+    alone = LimitLine(planned.alone_s, of_whom)
     return bar_chart("Predicted step, ms", bars, names, alone)

@@ -8,7 +8,7 @@ from busbw.measure.events import Event
 from busbw.measure.job import Job, RunKind
 from busbw.pattern.training.recorded_step import RecordedStep
 from busbw_accel.train.plan_types import Plan, PlanSpec
-from busbw_accel.train.types import Training, TrainRun, TrainSpec
+from busbw_accel.train.types import TrainingRuns, TrainRun, TrainSpec
 
 PERFORM = ("busbw_accel.train.job", "train")
 
@@ -33,7 +33,7 @@ class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
 class TrainResult(Outcome, tag="busbw.training/1"):
     """The result of a training benchmark."""
 
-    training: Training
+    training: TrainingRuns
 
     @property
     def measured(self) -> int:
@@ -50,7 +50,7 @@ class PlanResult(Outcome, tag="busbw.plan/1"):
     any exchange was measured. `recorded`: the plan is for a recorded training.
     """
 
-    training: Training
+    training: TrainingRuns
     plan: Plan | None = None
     recorded: RecordedStep | None = None
 
@@ -64,7 +64,7 @@ class PlanResult(Outcome, tag="busbw.plan/1"):
         return _reached(self.training)
 
 
-def _reached(training: Training) -> str:
+def _reached(training: TrainingRuns) -> str:
     runs = training.runs
     return f", after the method {runs[-1].method}" if runs else ", before the first method was done"
 

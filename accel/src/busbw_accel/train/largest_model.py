@@ -13,10 +13,10 @@ from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw_accel.memory_plan.gpt_shape import GptShape
 from busbw_accel.train.kinds import TrainJob, TrainResult
-from busbw_accel.train.types import Largest, TrainRun, TrainSpec
+from busbw_accel.train.types import LargestModel, TrainRun, TrainSpec
 
 # The search for the largest model ends when the next model is larger by at most this share.
 RELATIVE_PRECISION = 0.02
@@ -32,7 +32,7 @@ class StatesComparison:
     """
 
     job: TrainJob
-    where: Placement
+    where: LaunchTarget
     file: Path | None
     sink: Callable[[], Sink]
     done: Callable[[TrainResult, TrainRun], None]
@@ -75,7 +75,7 @@ class StatesComparison:
                 self._save()
         return self._finish(first)
 
-    def _find_largest(self, method: str) -> tuple[Largest, BusbwError | None]:
+    def _find_largest(self, method: str) -> tuple[LargestModel, BusbwError | None]:
         """Double the layers until a model does not train, and then halve the gap."""
         spec = msgspec.structs.replace(
             self.job.training, methods=(method,), warmup=1, iters=1, steps=1, rounds=1
@@ -103,7 +103,7 @@ class StatesComparison:
         best = msgspec.structs.replace(shape, layers=fits)
         count = parameters(with_layers(spec, fits)) if fits else 0
         too_many = parameters(with_layers(spec, refused)) if refused else 0
-        return Largest(method, best if fits else None, count, too_many, reason), error
+        return LargestModel(method, best if fits else None, count, too_many, reason), error
 
     def _train(self, spec: TrainSpec) -> tuple[TrainRun, BusbwError | None]:
         sink = self.sink()

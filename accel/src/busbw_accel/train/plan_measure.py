@@ -21,15 +21,15 @@ from busbw_accel.train.loop import scaler_for
 from busbw_accel.train.methods import Method
 from busbw_accel.train.plan_types import (
     BUCKETS_MB,
-    Exchange,
+    BucketLayout,
     ExchangeRound,
-    Layout,
     LayoutRound,
+    MeasuredExchange,
     Plan,
     PlanRun,
     PlanSpec,
 )
-from busbw_accel.train.replay import Hook, Recorder, Replayed
+from busbw_accel.train.replay import Hook, Recorder, ReplayedBucket
 from busbw_accel.train.types import DEFAULT_BUCKET_MB
 
 
@@ -61,8 +61,8 @@ class Survey:
     def __init__(self, bench: Bench, spec: PlanSpec, methods: Sequence[Method]) -> None:
         self.bench, self.spec, self.methods = bench, spec, list(methods)
         self._run = PlanRun(spec.transport, [], [])
-        self._exchanges: list[Exchange] = []
-        self._replayed: dict[float, list[Replayed]] = {}
+        self._exchanges: list[MeasuredExchange] = []
+        self._replayed: dict[float, list[ReplayedBucket]] = {}
         self._memory = torch.empty(0)
 
     def begin(self, alone_s: float, enter_phase: EnterPhase) -> None:
@@ -137,7 +137,7 @@ class Survey:
         buckets = [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)]
         measured = LayoutRound(step, buckets)
         if layout is None:
-            layouts.append(Layout(bucket_mb, [measured]))
+            layouts.append(BucketLayout(bucket_mb, [measured]))
         else:
             layout.rounds.append(measured)
 
@@ -163,13 +163,15 @@ class Survey:
         exchange.bucket_s = _means([exchange_round.bucket_s for exchange_round in rounds])
         exchange.busy_s = _means([exchange_round.busy_s for exchange_round in rounds])
 
-    def _record_of(self, method: Method, bucket_mb: float | None, sent: float | None) -> Exchange:
+    def _record_of(
+        self, method: Method, bucket_mb: float | None, sent: float | None
+    ) -> MeasuredExchange:
         """The record of a method with a bucket size, which is new in the first round."""
         for exchange in self._exchanges:
             if (exchange.method, exchange.bucket_mb) == (method.name, bucket_mb):
                 return exchange
         code = method.code if bucket_mb is None else bucket_code(bucket_mb)
-        exchange = Exchange(
+        exchange = MeasuredExchange(
             self.spec.transport, method.name, method.loss, [], [], sent, code, bucket_mb=bucket_mb
         )
         self._exchanges.append(exchange)
@@ -194,7 +196,9 @@ class Survey:
         busy_s = [] if bench.device.type == "cuda" else _medians(busy)
         return ExchangeRound(_medians(took), busy_s), bench.by_host(sent)
 
-    def _replay(self, hook: Hook, buckets: Sequence[Replayed]) -> tuple[list[float], list[float]]:
+    def _replay(
+        self, hook: Hook, buckets: Sequence[ReplayedBucket]
+    ) -> tuple[list[float], list[float]]:
         """Exchange each bucket once.
 
         Returns, for each bucket, the time of the rank that began last (the others waited for it)
@@ -204,7 +208,7 @@ class Survey:
         took, busy = zip(*(self._exchange_bucket(hook, bucket) for bucket in buckets), strict=True)
         return control.reduce_all(list(took), "min"), control.reduce_all(list(busy), "max")
 
-    def _exchange_bucket(self, hook: Hook, bucket: Replayed) -> tuple[float, float]:
+    def _exchange_bucket(self, hook: Hook, bucket: ReplayedBucket) -> tuple[float, float]:
         """Exchange a bucket.
 
         Returns the seconds, and the CPU time of all threads divided by the number of backward's
@@ -234,7 +238,7 @@ def _ready_times(layout_round: LayoutRound) -> list[float]:
     return [bucket.ready_s for bucket in layout_round.buckets]
 
 
-def _bucket_sizes(layout: Layout) -> list[int]:
+def _bucket_sizes(layout: BucketLayout) -> list[int]:
     return [bucket.nbytes for bucket in layout.rounds[0].buckets]
 
 

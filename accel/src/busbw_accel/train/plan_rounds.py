@@ -18,13 +18,13 @@ from busbw.measure.job import Job
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw_accel.methods import CODECS
 from busbw_accel.train.kinds import PlanJob, PlanResult, TrainJob, TrainResult
-from busbw_accel.train.plan_types import AS_IS, CheckRound, Exchange
+from busbw_accel.train.plan_types import AS_IS, CheckRound, MeasuredExchange
 from busbw_accel.train.recommendation import recommended
 from busbw_accel.train.transports import BY_NAME, Transport
-from busbw_accel.train.types import Training
+from busbw_accel.train.types import TrainingRuns
 from busbw_accel.train.variation import parts
 
 
@@ -37,7 +37,7 @@ class Planner:
     """
 
     job: PlanJob
-    where: Placement
+    where: LaunchTarget
     file: Path | None
     sink: Callable[[bool], Sink]
 
@@ -118,7 +118,7 @@ class Planner:
                 best = recommended(plan)
 
     def _train(
-        self, merged: PlanResult, transport: Transport, exchanges: Sequence[Exchange]
+        self, merged: PlanResult, transport: Transport, exchanges: Sequence[MeasuredExchange]
     ) -> bool:
         """Train with each exchange, and store its steps.
 
@@ -163,7 +163,7 @@ def _with_wait(job: PlanJob, measured: PlanResult | None) -> PlanJob:
     )
 
 
-def checks(training: Training, method: str) -> list[CheckRound]:
+def checks(training: TrainingRuns, method: str) -> list[CheckRound]:
     """The rounds of a training by one method."""
     figures = parts(training, method)
     pairs = zip(figures.alone_s, figures.step_s, strict=True)
@@ -182,7 +182,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def defaults(where: Placement) -> tuple[list[str], list[str]]:
+def defaults(where: LaunchTarget) -> tuple[list[str], list[str]]:
     """The methods and the transports to compare by default.
 
     Transports differ only between GPUs of several hosts.

@@ -6,7 +6,7 @@ from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw_accel.train import recommendation, recorded_text
 from busbw_accel.train import text as train_text
 from busbw_accel.train.kinds import PlanResult
-from busbw_accel.train.plan_types import AS_IS, LOSSES, Exchange, Plan
+from busbw_accel.train.plan_types import AS_IS, LOSSES, MeasuredExchange, Plan
 from busbw_accel.train.rounds_text import (
     MS,
     contradiction_text,
@@ -33,7 +33,7 @@ DROP_ORDER = (
 UNKNOWN_WITHOUT_TIMES = ("exposed ms", "step ms", "of perfect")
 
 
-def label(exchange: Exchange) -> str:
+def label(exchange: MeasuredExchange) -> str:
     """The method, and the size of DDP's buckets if it differs from that of the training.
 
     For example `none, 4 MB buckets`.
@@ -122,23 +122,25 @@ def columns(result: PlanResult, width: int | None) -> list[Column]:
     return [columns[at] for at in fitting(columns, widths, width, order)]
 
 
-def _exposed(plan: Plan, exchange: Exchange) -> str:
+def _exposed(plan: Plan, exchange: MeasuredExchange) -> str:
     return plus_minus(
         plan.exposed_s(exchange), recommendation.exposed_interval(plan, exchange), MS, 2
     )
 
 
-def _step(plan: Plan, exchange: Exchange) -> str:
+def _step(plan: Plan, exchange: MeasuredExchange) -> str:
     return plus_minus(plan.step_s(exchange), recommendation.step_interval(plan, exchange), MS, 2)
 
 
-def _share(plan: Plan, exchange: Exchange) -> str:
+def _share(plan: Plan, exchange: MeasuredExchange) -> str:
     return percent_plus_minus(
         plan.efficiency(exchange), recommendation.efficiency_interval(plan, exchange)
     )
 
 
-def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
+def row(
+    result: PlanResult, plan: Plan, exchange: MeasuredExchange, width: int | None = None
+) -> str:
     """One method over one transport."""
     shown = columns(result, width)
     return line(shown, [column.text(plan, exchange) for column in shown])
@@ -215,7 +217,7 @@ def render_all(result: PlanResult, width: int | None = None) -> str:
     return header(result, width) + middle + footer(result, width)
 
 
-def _advice(plan: Plan, chosen: Exchange, base: str) -> str:
+def _advice(plan: Plan, chosen: MeasuredExchange, base: str) -> str:
     target = f"{100 * plan.target:g} %"
     name = label(chosen)
     if chosen.transport != AS_IS:
@@ -247,7 +249,7 @@ def _advice(plan: Plan, chosen: Exchange, base: str) -> str:
     return f"{reaches}: {name}, {figures}{pays}\n"
 
 
-def _known_text(plan: Plan, exchange: Exchange) -> str:
+def _known_text(plan: Plan, exchange: MeasuredExchange) -> str:
     if exchange.checked_s:
         interval = rounds.mean_interval([check.step_s for check in exchange.checks])
     else:
@@ -255,7 +257,7 @@ def _known_text(plan: Plan, exchange: Exchange) -> str:
     return plus_minus(plan.known_s(exchange), interval, MS, 2)
 
 
-def _alike(plan: Plan, chosen: Exchange) -> str:
+def _alike(plan: Plan, chosen: MeasuredExchange) -> str:
     """A line about the fastest exchange, if another was chosen because it is about as fast."""
     best = recommendation.no_slower(plan, chosen)
     if best is None or recommendation.faster(plan, best, chosen):
@@ -269,7 +271,7 @@ def _alike(plan: Plan, chosen: Exchange) -> str:
     return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 
 
-def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
+def _lines(result: PlanResult, plan: Plan, chosen: MeasuredExchange) -> str:
     if result.recorded is not None:
         texts = recorded_text.lines(chosen)
         return "".join(f"  {text}\n" for text in texts)
@@ -288,7 +290,7 @@ def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
     return "".join(f"  {line}\n" for line in lines)
 
 
-def _check(plan: Plan, exchange: Exchange) -> str:
+def _check(plan: Plan, exchange: MeasuredExchange) -> str:
     assert exchange.checked_s is not None
     difference = plan.step_s(exchange) / exchange.checked_s - 1
     return (

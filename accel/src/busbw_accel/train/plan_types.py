@@ -52,7 +52,7 @@ class LayoutRound(msgspec.Struct, frozen=True):
     buckets: list[Bucket]
 
 
-class Layout(msgspec.Struct, frozen=True):
+class BucketLayout(msgspec.Struct, frozen=True):
     """The buckets that DDP makes for a bucket_cap_mb."""
 
     bucket_mb: float
@@ -68,9 +68,9 @@ class PlanRun(msgspec.Struct, frozen=True):
 
     transport: str
     alone_s: list[float]
-    layouts: list[Layout]
+    layouts: list[BucketLayout]
 
-    def layout(self, bucket_mb: float | None) -> Layout:
+    def layout(self, bucket_mb: float | None) -> BucketLayout:
         """The layout for this bucket_mb, None for the training's own. KeyError if there is none."""
         for layout in self.layouts:
             if bucket_mb in (None, layout.bucket_mb):
@@ -79,7 +79,7 @@ class PlanRun(msgspec.Struct, frozen=True):
 
 
 class ExchangeRound(msgspec.Struct, frozen=True):
-    """One round of an exchange: `bucket_s` and `busy_s` as in Exchange."""
+    """One round of an exchange: `bucket_s` and `busy_s` as in MeasuredExchange."""
 
     bucket_s: list[float]
     busy_s: list[float] = []
@@ -94,7 +94,7 @@ class CheckRound(msgspec.Struct, frozen=True):
     step_s: float
 
 
-class Exchange(msgspec.Struct):
+class MeasuredExchange(msgspec.Struct):
     """One method over one transport. Times are means over `rounds` of medians."""
 
     transport: str
@@ -164,10 +164,10 @@ class Plan(msgspec.Struct):
     alone_s: float
     still_s: float
     buckets: list[Bucket]
-    exchanges: list[Exchange] = []
+    exchanges: list[MeasuredExchange] = []
     runs: list[PlanRun] = []
 
-    def predictions(self, exchange: Exchange) -> list[Prediction]:
+    def predictions(self, exchange: MeasuredExchange) -> list[Prediction]:
         """The prediction of each round; in a file without rounds, only one from the medians."""
         run = next((run for run in self.runs if run.transport == exchange.transport), None)
         if run is None or not exchange.rounds:
@@ -182,24 +182,24 @@ class Plan(msgspec.Struct):
             predictions.append(Prediction(alone_s, steps.still_s, late_s))
         return predictions
 
-    def exposed_s(self, exchange: Exchange) -> float:
+    def exposed_s(self, exchange: MeasuredExchange) -> float:
         """How long a step waits for its exchange."""
         return fmean(prediction.exposed_s for prediction in self.predictions(exchange))
 
-    def step_s(self, exchange: Exchange) -> float:
+    def step_s(self, exchange: MeasuredExchange) -> float:
         """The predicted step."""
         return fmean(prediction.step_s for prediction in self.predictions(exchange))
 
-    def efficiency(self, exchange: Exchange) -> float:
+    def efficiency(self, exchange: MeasuredExchange) -> float:
         """The predicted rate divided by that of a rank on its own."""
         predictions = self.predictions(exchange)
         return geometric_mean([figures.alone_s / figures.step_s for figures in predictions])
 
-    def known_s(self, exchange: Exchange) -> float:
+    def known_s(self, exchange: MeasuredExchange) -> float:
         """The step of the training run with the exchange if there was one, or else as predicted."""
         return exchange.checked_s or self.step_s(exchange)
 
-    def shares(self, exchange: Exchange) -> list[float]:
+    def shares(self, exchange: MeasuredExchange) -> list[float]:
         """The rate divided by that of a rank on its own, in each round.
 
         It is that of the training run if there was one, or else the predicted one.
@@ -210,10 +210,10 @@ class Plan(msgspec.Struct):
             return [self.alone_s / exchange.checked_s]
         return [figures.alone_s / figures.step_s for figures in self.predictions(exchange)]
 
-    def share(self, exchange: Exchange) -> float:
+    def share(self, exchange: MeasuredExchange) -> float:
         """The geometric mean of `shares`."""
         return geometric_mean(self.shares(exchange))
 
-    def reaches(self, exchange: Exchange) -> bool:
+    def reaches(self, exchange: MeasuredExchange) -> bool:
         """Whether `share` reaches the target."""
         return self.share(exchange) >= self.target

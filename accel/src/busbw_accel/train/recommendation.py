@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from busbw.stats import rounds
-from busbw.stats.rounds import Bound, Figure, Interval, broken_bounds
+from busbw.stats.rounds import Bound, Interval, RoundValues, broken_bounds
 from busbw_accel.methods import LEAST_FIRST
 from busbw_accel.train.plan_types import (
     AS_IS,
+    BucketLayout,
     CheckRound,
-    Exchange,
-    Layout,
     LayoutRound,
+    MeasuredExchange,
     Plan,
     PlanRun,
 )
@@ -20,27 +20,29 @@ from busbw_accel.train.plan_types import (
 EQUAL_STEP_SHARE = 0.02  # largest difference of two steps that is treated as none
 
 
-def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+def step_interval(plan: Plan, exchange: MeasuredExchange) -> Interval | None:
     return rounds.mean_interval([prediction.step_s for prediction in plan.predictions(exchange)])
 
 
-def exposed_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+def exposed_interval(plan: Plan, exchange: MeasuredExchange) -> Interval | None:
     return rounds.mean_interval([prediction.exposed_s for prediction in plan.predictions(exchange)])
 
 
-def efficiency_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+def efficiency_interval(plan: Plan, exchange: MeasuredExchange) -> Interval | None:
     """The interval of the predicted share of alone."""
     return rounds.ratio_interval(
         [prediction.alone_s / prediction.step_s for prediction in plan.predictions(exchange)]
     )
 
 
-def share_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+def share_interval(plan: Plan, exchange: MeasuredExchange) -> Interval | None:
     """The interval of the share of alone, of the training run if there was one."""
     return rounds.ratio_interval(plan.shares(exchange))
 
 
-def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interval | None]:
+def gain(
+    plan: Plan, exchange: MeasuredExchange, other: MeasuredExchange
+) -> tuple[float, Interval | None]:
     """The rate of `exchange` divided by that of `other`, and its interval.
 
     Both rates are shares of alone.
@@ -50,13 +52,13 @@ def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interv
     return math.exp(fmean(map(math.log, ratios))), rounds.ratio_interval(ratios)
 
 
-def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
+def faster(plan: Plan, exchange: MeasuredExchange, other: MeasuredExchange) -> bool:
     """Whether `exchange` is faster by more than EQUAL_STEP_SHARE, and beyond any interval."""
     ratio, interval = gain(plan, exchange, other)
     return ratio > 1 + EQUAL_STEP_SHARE and (interval is None or interval.low > 1)
 
 
-def recommended(plan: Plan) -> Exchange | None:
+def recommended(plan: Plan) -> MeasuredExchange | None:
     """The exchange to use.
 
     None without exchanges, if the figures contradict each other, or if the best is `unclear`.
@@ -66,7 +68,7 @@ def recommended(plan: Plan) -> Exchange | None:
     return _best(plan)
 
 
-def unclear(plan: Plan) -> Exchange | None:
+def unclear(plan: Plan) -> MeasuredExchange | None:
     """The exchange that would be recommended, if its share of alone is too uncertain to do so."""
     if not plan.exchanges:
         return None
@@ -74,7 +76,7 @@ def unclear(plan: Plan) -> Exchange | None:
     return best if rounds.is_too_wide(share_interval(plan, best)) else None
 
 
-def _best(plan: Plan) -> Exchange:
+def _best(plan: Plan) -> MeasuredExchange:
     """The best exchange.
 
     It is the least lossy of those that reach the target, and the fastest of those that lose the
@@ -97,7 +99,7 @@ def _best(plan: Plan) -> Exchange:
     return chosen
 
 
-def no_slower(plan: Plan, chosen: Exchange) -> Exchange | None:
+def no_slower(plan: Plan, chosen: MeasuredExchange) -> MeasuredExchange | None:
     """The fastest exchange, if its rate is higher than that of `chosen`.
 
     Then the choice needs a reason.
@@ -106,11 +108,11 @@ def no_slower(plan: Plan, chosen: Exchange) -> Exchange | None:
     return best if plan.share(best) > plan.share(chosen) else None
 
 
-def _order(exchange: Exchange) -> int:
+def _order(exchange: MeasuredExchange) -> int:
     return LEAST_FIRST.index(exchange.loss)
 
 
-def _simplest(plan: Plan, group: Sequence[Exchange]) -> Exchange:
+def _simplest(plan: Plan, group: Sequence[MeasuredExchange]) -> MeasuredExchange:
     """The first listed exchange of those about as fast as the fastest."""
     fastest = max(group, key=plan.share)
     return next(exchange for exchange in group if not faster(plan, fastest, exchange))
@@ -124,26 +126,28 @@ def contradictions(plan: Plan) -> list[Bound]:
         if not checks and exchange.checked_s:
             checks = [CheckRound(plan.alone_s, exchange.checked_s)]
         if checks:
-            alone = Figure("a step alone", [check.alone_s for check in checks])
+            alone = RoundValues("a step alone", [check.alone_s for check in checks])
             steps = [check.step_s for check in checks]
-            bounds.append(Bound(alone, Figure(f"a step with {exchange.method}", steps)))
+            bounds.append(Bound(alone, RoundValues(f"a step with {exchange.method}", steps)))
     return broken_bounds(bounds)
 
 
 def _bounds(run: PlanRun) -> list[Bound]:
-    alone = Figure("a step alone", run.alone_s)
+    alone = RoundValues("a step alone", run.alone_s)
     bounds = []
     for layout in run.layouts:
         steps = [layout_round.still_s for layout_round in layout.rounds]
         name = f"a step on a perfect network{_size_text(run, layout)}"
-        bounds.append(Bound(alone, Figure(name, steps)))
+        bounds.append(Bound(alone, RoundValues(name, steps)))
     return bounds
 
 
-def _size_text(run: PlanRun, layout: Layout) -> str:
+def _size_text(run: PlanRun, layout: BucketLayout) -> str:
     return "" if layout is run.layouts[0] else f" with {layout.bucket_mb:g} MB buckets"
 
 
 def _only_run(plan: Plan) -> PlanRun:
     """The run of a file without rounds."""
-    return PlanRun(AS_IS, [plan.alone_s], [Layout(0.0, [LayoutRound(plan.still_s, plan.buckets)])])
+    return PlanRun(
+        AS_IS, [plan.alone_s], [BucketLayout(0.0, [LayoutRound(plan.still_s, plan.buckets)])]
+    )

@@ -15,8 +15,14 @@ from busbw_accel.train.kinds import Surveyed
 from busbw_accel.train.methods import Method
 from busbw_accel.train.models import Model
 from busbw_accel.train.plan_measure import Survey
-from busbw_accel.train.plan_types import BUCKETS_MB, ExchangeRound, Layout, LayoutRound, PlanSpec
-from busbw_accel.train.replay import Replayed
+from busbw_accel.train.plan_types import (
+    BUCKETS_MB,
+    BucketLayout,
+    ExchangeRound,
+    LayoutRound,
+    PlanSpec,
+)
+from busbw_accel.train.replay import ReplayedBucket
 from busbw_accel.train.types import TrainSpec
 
 NAME, UNIT = "recorded", "step"
@@ -67,7 +73,7 @@ def _shapes(bucket: RecordedBucket) -> list[list[int]]:
     return shapes + ([[rest]] if rest else [])
 
 
-class RecordedGradient(Replayed):
+class RecordedGradient(ReplayedBucket):
     """A bucket with random gradients, whose memory is bytes, so that buckets may differ in type."""
 
     def put_back(self, into: torch.Tensor) -> None:
@@ -116,16 +122,16 @@ class RecordedSurvey(Survey):
                 layouts[size] = joined
         self._buckets = layouts
         for size, buckets in layouts.items():
-            self._run.layouts.append(Layout(size, []))
+            self._run.layouts.append(BucketLayout(size, []))
             self._replayed[size] = self._gradients(buckets)
         largest = max(bucket.nbytes for buckets in layouts.values() for bucket in buckets)
         self._memory = torch.empty(largest, dtype=torch.uint8, device=bench.device)
 
-    def _gradients(self, buckets: Sequence[RecordedBucket]) -> list[Replayed]:
+    def _gradients(self, buckets: Sequence[RecordedBucket]) -> list[ReplayedBucket]:
         assert isinstance(self.bench.net, RecordedParameters)
         parameters = self.bench.net.in_order()
         generator = torch.Generator().manual_seed(SEED)
-        gradients: list[Replayed] = []
+        gradients: list[ReplayedBucket] = []
         for index, bucket in enumerate(buckets):
             count = bucket.nbytes // DTYPES[bucket.dtype].itemsize
             own: list[nn.Parameter] = []

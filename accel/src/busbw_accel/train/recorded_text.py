@@ -9,7 +9,7 @@ from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import library, machine
 from busbw_accel.train.kinds import PlanResult
-from busbw_accel.train.plan_types import AS_IS, Exchange, Plan
+from busbw_accel.train.plan_types import AS_IS, MeasuredExchange, Plan
 from busbw_accel.train.rounds_text import MS, note
 from busbw_accel.train.transports import BY_NAME
 
@@ -57,7 +57,7 @@ def notes(result: PlanResult, recorded: RecordedStep) -> str:
     return text + "".join(f"note: {line}\n" for line in _notes(result, recorded))
 
 
-def _plain(plan: Plan) -> Exchange | None:
+def _plain(plan: Plan) -> MeasuredExchange | None:
     """Plain DDP with the recorded buckets."""
     for exchange in plan.exchanges:
         if (exchange.transport, exchange.code, exchange.bucket_mb) == (AS_IS, "", None):
@@ -65,7 +65,7 @@ def _plain(plan: Plan) -> Exchange | None:
     return None
 
 
-def _step(recorded: RecordedStep, plan: Plan, plain: Exchange | None) -> str:
+def _step(recorded: RecordedStep, plan: Plan, plain: MeasuredExchange | None) -> str:
     if recorded.step_s is None:
         return "what a step takes is unknown: the record has no times"
     step = (
@@ -176,7 +176,7 @@ def comparison(recorded: RecordedStep, plan: Plan) -> str:
     )
 
 
-def lines(chosen: Exchange) -> list[str]:
+def lines(chosen: MeasuredExchange) -> list[str]:
     """The lines to put into the training."""
     shell = BY_NAME[chosen.transport].shell
     texts = [f"before its start: {shell}"] if shell else []

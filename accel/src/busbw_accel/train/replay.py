@@ -15,7 +15,7 @@ from torch import nn
 Hook = Callable[[Any], torch.futures.Future[torch.Tensor]]
 
 
-class Replayed:
+class ReplayedBucket:
     """One bucket with a gradient that can be put back.
 
     It has the methods of torch.distributed.GradBucket, which communication hooks use.
@@ -73,7 +73,7 @@ class Recorder:
     copy: bool = True
     keep: bool = False
     steps: list[list[Any]] = field(default_factory=list)
-    buckets: list[Replayed] = field(default_factory=list)
+    buckets: list[ReplayedBucket] = field(default_factory=list)
 
     def begin(self, *_: object) -> None:
         self.steps.append([self._now()])
@@ -99,7 +99,7 @@ class Recorder:
             flat = bucket.buffer().detach()
             flat = flat.clone() if self.copy else flat.new_zeros(1).expand(flat.numel())
             parameters = list(bucket.parameters())
-            replayed = Replayed(bucket.index(), parameters, flat, last=bucket.is_last())
+            replayed = ReplayedBucket(bucket.index(), parameters, flat, last=bucket.is_last())
             self.buckets.append(replayed)
         return unchanged(None, bucket)
 

@@ -8,7 +8,7 @@ from busbw.core.errors import UsageError
 from busbw.measure.formats import reading
 from busbw.pattern.training.recorded_step import RecordedStep
 from busbw_accel.train.kinds import PlanResult, TrainResult
-from busbw_accel.train.plan_types import LOSSES, Exchange, Plan, PlanRun
+from busbw_accel.train.plan_types import LOSSES, MeasuredExchange, Plan, PlanRun
 from busbw_accel.train.transports import BY_NAME as TRANSPORTS
 from busbw_accel.train.types import TrainRun
 
@@ -88,7 +88,7 @@ def _check_plan_run(run: PlanRun) -> None:
             _check_times([bucket.ready_s for bucket in round_.buckets], where)
 
 
-def _check_exchange(plan: Plan, exchange: Exchange, where: str) -> None:
+def _check_exchange(plan: Plan, exchange: MeasuredExchange, where: str) -> None:
     if exchange.transport not in TRANSPORTS:
         raise UsageError(
             f"{where}: the transport is '{exchange.transport}',"
@@ -117,7 +117,7 @@ def _check_exchange(plan: Plan, exchange: Exchange, where: str) -> None:
         _check_steps([checked_s], where)
 
 
-def _check_rounds(plan: Plan, exchange: Exchange, where: str) -> None:
+def _check_rounds(plan: Plan, exchange: MeasuredExchange, where: str) -> None:
     """Raise UsageError unless each round has a time for each of its buckets."""
     run = next((run for run in plan.runs if run.transport == exchange.transport), None)
     try:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted
-from busbw.stats.rounds import Bound, Figure, Interval, is_too_wide
+from busbw.stats.rounds import Bound, Interval, RoundValues, is_too_wide
 
 MS = 1e3
 # From here on half intervals are in scientific notation: the figure is unknown
@@ -66,7 +66,7 @@ def _bound(bound: Bound) -> str:
     return f"{_figure(bound.figure)}, more than {_figure(bound.limit)}"
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: RoundValues) -> str:
     """`a step alone 141.20 ms (139.80 to 142.60)`."""
     scale, decimals, unit = (100.0, 1, "%") if figure.share else (MS, 2, "ms")
     text = f"{figure.name} {scale * figure.value:.{decimals}f} {unit}"

@@ -6,7 +6,7 @@ from busbw.stats.intervals import interval
 from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import library, machine
 from busbw_accel.train.kinds import TrainResult
-from busbw_accel.train.types import COMPUTE, Largest, Training, TrainRun
+from busbw_accel.train.types import COMPUTE, LargestModel, TrainingRuns, TrainRun
 
 GB = 1e9
 METHOD = 14  # characters
@@ -92,7 +92,7 @@ def markdown(result: TrainResult) -> str:
     return "".join(f"| {' | '.join(texts)} |\n" for texts in lines)
 
 
-def columns(training: Training, width: int | None) -> list[Column]:
+def columns(training: TrainingRuns, width: int | None) -> list[Column]:
     """The columns, whose values take a run.
 
     The methods are known before the first run, so widths are too.
@@ -137,14 +137,14 @@ def _interval(run: TrainRun) -> str:
     return f"{1e3 * low:.1f} - {1e3 * high:.1f}"
 
 
-def _exposed(training: Training, run: TrainRun) -> str:
+def _exposed(training: TrainingRuns, run: TrainRun) -> str:
     compute_s = training.step_s(COMPUTE)
     if compute_s is None or run.method == COMPUTE:
         return "-"
     return f"{1e3 * (median(run.steps_s) - compute_s):+.1f}"
 
 
-def _of_parameter(training: Training, nbytes: float | None) -> str:
+def _of_parameter(training: TrainingRuns, nbytes: float | None) -> str:
     return "-" if nbytes is None else f"{nbytes / training.parameters:.2f}"
 
 
@@ -152,7 +152,7 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{1e3 * seconds:.1f}"
 
 
-def _largest(largest: Largest) -> str:
+def _largest(largest: LargestModel) -> str:
     stopped = largest.reason
     if largest.refused:
         stopped = f"{largest.refused / 1e9:.2f}B did not train: {stopped}"

@@ -18,7 +18,7 @@ from busbw_accel.train.rounds_text import (
     plus_minus,
     unclear_text,
 )
-from busbw_accel.train.types import ALONE, Training
+from busbw_accel.train.types import ALONE, TrainingRuns
 from busbw_accel.train.variation import contradictions, parts, share_interval, unclear
 
 MB = 1e6
@@ -119,7 +119,7 @@ def render_all(result: TrainResult, width: int | None = None) -> str:
     return text + footer(result, width)
 
 
-def _below(training: Training) -> str:
+def _below(training: TrainingRuns) -> str:
     """What `+-` means in the table, and DDP's own cost, below an empty line."""
     lines = "".join(f"{line}\n" for line in (_meaning(training), _perfect(training)) if line)
     return f"\n{lines}" if lines else ""
@@ -140,14 +140,14 @@ def _unclear(result: TrainResult) -> str:
     return unclear_text(lead, worst, intervals[worst], ALONE, result, rounds)
 
 
-def _meaning(training: Training) -> str:
+def _meaning(training: TrainingRuns) -> str:
     meaning = "" if training.spec.states else note(len(training.of(training.baseline)))
     if not meaning:
         return ""
     return f"{meaning}; after a rate it is 1.96 standard deviations of an iteration"
 
 
-def _perfect(training: Training) -> str:
+def _perfect(training: TrainingRuns) -> str:
     still, alone = training.silent_s(ALONE), training.step_s(ALONE)
     if not still or not alone:
         return ""
@@ -192,20 +192,20 @@ def columns(result: TrainResult) -> list[Column]:
     ]
 
 
-def _tenths(training: Training, name: str) -> str:
+def _tenths(training: TrainingRuns, name: str) -> str:
     steps = [step for run in training.of(name) for step in run.steps_s]
     tenths = quantiles(steps, n=10) if len(steps) > 1 else []
     return f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}" if tenths else "-"
 
 
-def _share(training: Training, name: str) -> str:
+def _share(training: TrainingRuns, name: str) -> str:
     interval = share_interval(training, name) if name != ALONE else None
     return text_or_unknown(
         training.efficiency(name), lambda share: percent_plus_minus(share, interval)
     )
 
 
-def _codec(training: Training, name: str) -> str:
+def _codec(training: TrainingRuns, name: str) -> str:
     if _has_no_hook(training, name):
         return "-"
     return _part(name, training.codec_s(name), parts(training, name).codec_s)
@@ -227,7 +227,7 @@ def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
     return plus_minus(seconds, interval, 1e3, 2)
 
 
-def _has_no_hook(training: Training, name: str) -> bool:
+def _has_no_hook(training: TrainingRuns, name: str) -> bool:
     """Whether a method is DDP without a hook, and so has no codec.
 
     Its steps over a perfect network are then those of ALONE.
@@ -236,7 +236,7 @@ def _has_no_hook(training: Training, name: str) -> bool:
     return silent == [step for run in training.of(ALONE) for step in run.silent_s]
 
 
-def _bytes(training: Training, name: str, kind: str) -> str:
+def _bytes(training: TrainingRuns, name: str, kind: str) -> str:
     """Megabytes a step that left a host; unknown on a single host, which nothing leaves."""
     values = [getattr(run, kind) for run in training.of(name)]
     known_values = [value for value in values if value is not None]

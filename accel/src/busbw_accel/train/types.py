@@ -127,7 +127,7 @@ class TrainRun(msgspec.Struct):
         return harmonic_mean(self.rates)
 
 
-class Largest(msgspec.Struct, frozen=True):
+class LargestModel(msgspec.Struct, frozen=True):
     """The largest model that trained by a method, None if none did; and of the next larger one
     the parameters and why it did not.
     """
@@ -139,7 +139,7 @@ class Largest(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Training(msgspec.Struct):
+class TrainingRuns(msgspec.Struct):
     """The benchmark and its runs."""
 
     spec: TrainSpec
@@ -148,7 +148,7 @@ class Training(msgspec.Struct):
     gradients: Annotated[int, Meta(description="their bytes in a step")]
     hosts: int
     runs: list[TrainRun] = []
-    largest: list[Largest] = []
+    largest: list[LargestModel] = []
 
     @property
     def baseline(self) -> str:

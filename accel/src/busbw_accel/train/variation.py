@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from busbw.stats import rounds
-from busbw.stats.rounds import Bound, Figure, Interval, broken_bounds
-from busbw_accel.train.types import ALONE, Training
+from busbw.stats.rounds import Bound, Interval, RoundValues, broken_bounds
+from busbw_accel.train.types import ALONE, TrainingRuns
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MethodRounds:
     """The figures of a method, with a value for each round.
 
     A round has the method and each rank alone. `shares` are of the rate alone; the others are
@@ -25,7 +25,7 @@ class Parts:
     network_s: list[float]
 
 
-def parts(training: Training, method: str) -> Parts:
+def parts(training: TrainingRuns, method: str) -> MethodRounds:
     """The figures of each round in which both the method and the rank alone were measured."""
     alone = {run.round: run for run in training.of(training.baseline) if run.steps_s}
     pairs = [
@@ -42,7 +42,7 @@ def parts(training: Training, method: str) -> Parts:
     if complete:
         pairs_of_steps = zip(steps, stills, strict=True)
         network = [step - silent for (_, step), (_, silent) in pairs_of_steps]
-    return Parts(
+    return MethodRounds(
         shares=[run.rate / base.rate for base, run in pairs],
         alone_s=[base for base, _ in steps],
         step_s=[step for _, step in steps],
@@ -52,11 +52,11 @@ def parts(training: Training, method: str) -> Parts:
     )
 
 
-def share_interval(training: Training, method: str) -> Interval | None:
+def share_interval(training: TrainingRuns, method: str) -> Interval | None:
     return rounds.ratio_interval(parts(training, method).shares)
 
 
-def unclear(training: Training) -> list[str]:
+def unclear(training: TrainingRuns) -> list[str]:
     """The methods whose share of alone is too uncertain to compare."""
     names = [] if training.spec.states else dict.fromkeys(run.method for run in training.runs)
     return [
@@ -66,7 +66,7 @@ def unclear(training: Training) -> list[str]:
     ]
 
 
-def contradictions(training: Training) -> list[Bound]:
+def contradictions(training: TrainingRuns) -> list[Bound]:
     """The impossible figures of a training.
 
     For example, a step alone is longer than a step under DDP, or a part is negative or larger than
@@ -84,7 +84,7 @@ def contradictions(training: Training) -> list[Bound]:
     return [bound for bound in contradictions if not bound.figure.share or bound.name not in longer]
 
 
-def _alone(training: Training) -> list[Bound]:
+def _alone(training: TrainingRuns) -> list[Bound]:
     stills = [
         (median(run.steps_s), median(run.silent_s))
         for run in training.of(ALONE)
@@ -93,29 +93,31 @@ def _alone(training: Training) -> list[Bound]:
     if not stills:
         return []
     alone, still = zip(*stills, strict=True)
-    return [Bound(Figure("a step alone", alone), Figure("a step on a perfect network", still))]
+    return [
+        Bound(RoundValues("a step alone", alone), RoundValues("a step on a perfect network", still))
+    ]
 
 
-def _bounds(method: str, figures: Parts) -> list[Bound]:
+def _bounds(method: str, figures: MethodRounds) -> list[Bound]:
     if not figures.step_s:
         return []
     bounds = [
         Bound(
-            Figure("a step alone", figures.alone_s),
-            Figure(f"a step with {method}", figures.step_s),
+            RoundValues("a step alone", figures.alone_s),
+            RoundValues(f"a step with {method}", figures.step_s),
             name=method,
         ),
         Bound(
-            Figure(f"{method} of alone", figures.shares, share=True),
-            Figure("all", [1.0] * len(figures.shares), share=True),
+            RoundValues(f"{method} of alone", figures.shares, share=True),
+            RoundValues("all", [1.0] * len(figures.shares), share=True),
             name=method,
         ),
     ]
     if figures.codec_s:
-        exposed = Figure(f"what {method} exposes", figures.exposed_s)
-        none = Figure("nothing", [0.0] * len(figures.step_s))
-        codec = Figure(f"the codec of {method}", figures.codec_s)
-        network = Figure(f"the network of {method}", figures.network_s)
+        exposed = RoundValues(f"what {method} exposes", figures.exposed_s)
+        none = RoundValues("nothing", [0.0] * len(figures.step_s))
+        codec = RoundValues(f"the codec of {method}", figures.codec_s)
+        network = RoundValues(f"the network of {method}", figures.network_s)
         bounds += [
             Bound(codec, exposed, figures.step_s, method),
             Bound(none, codec, figures.step_s, method),

@@ -14,21 +14,21 @@ from busbw_accel.train.kinds import PlanResult, Surveyed, TrainResult
 from busbw_accel.train.plan_rounds import Planner
 from busbw_accel.train.plan_types import (
     Bucket,
-    Exchange,
+    BucketLayout,
     ExchangeRound,
-    Layout,
     LayoutRound,
+    MeasuredExchange,
     Plan,
     PlanRun,
 )
-from busbw_accel.train.types import ALONE, Training, TrainRun, TrainSpec
+from busbw_accel.train.types import ALONE, TrainingRuns, TrainRun, TrainSpec
 
 SAID = "figures contradict each other:"
 
 
 def trained() -> TrainResult:
     """Alone eight times as long as under DDP."""
-    training = Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2)
+    training = TrainingRuns(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2)
     for number in range(2):
         training.runs += [
             TrainRun(ALONE, number, [1.6], [1.0], silent_s=[0.2]),
@@ -39,10 +39,10 @@ def trained() -> TrainResult:
 
 def planned(alone_s: float) -> PlanResult:
     buckets = [Bucket(4, 0.19)]
-    run = PlanRun("as-is", 2 * [alone_s], [Layout(25.0, 2 * [LayoutRound(0.2, buckets)])])
-    none = Exchange("as-is", "none", 0, [0.1], rounds=2 * [ExchangeRound([0.1])])
+    run = PlanRun("as-is", 2 * [alone_s], [BucketLayout(25.0, 2 * [LayoutRound(0.2, buckets)])])
+    none = MeasuredExchange("as-is", "none", 0, [0.1], rounds=2 * [ExchangeRound([0.1])])
     return PlanResult(
-        training=Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2),
+        training=TrainingRuns(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2),
         plan=Plan(0.5, alone_s, 0.2, buckets, [none], [run]),
     )
 

@@ -12,7 +12,7 @@ from busbw.model.buckets import Bucket
 from busbw.report import results
 from busbw_accel.train.kinds import PlanResult, TrainResult
 from busbw_accel.train.plan_types import Plan
-from busbw_accel.train.types import Training, TrainRun, TrainSpec
+from busbw_accel.train.types import TrainingRuns, TrainRun, TrainSpec
 from tests.unit.report.test_html_others import is_drawn, named, report, words
 
 BENCHMARKS = Path(__file__).parents[4] / "benchmarks"
@@ -58,7 +58,7 @@ def test_a_file_is_named_by_its_kind(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    training = Training(
+    training = TrainingRuns(
         TrainSpec(model="mlp"),
         "img",
         1000,

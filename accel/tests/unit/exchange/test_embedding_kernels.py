@@ -24,7 +24,7 @@ from busbw_accel.embedding import table as tables  # noqa: E402
 from busbw_accel.embedding.kernels import find, place, promote, steps, update  # noqa: E402
 from busbw_accel.embedding.optimizers import initial, layout  # noqa: E402
 from busbw_accel.embedding.settings import INITS, OPTIMIZERS  # noqa: E402
-from busbw_accel.embedding.table import Table, TableSettings  # noqa: E402
+from busbw_accel.embedding.table import EmbeddingTable, TableSettings  # noqa: E402
 
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
@@ -47,10 +47,10 @@ def use_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_table(
     monkeypatch: pytest.MonkeyPatch, means: object, dim: int = DIM, **settings: object
-) -> Table:
+) -> EmbeddingTable:
     """A table with kernels (steps) or without (plain)."""
     monkeypatch.setattr(tables, "_steps_for", lambda _: means)
-    return Table(dim, TableSettings(**{"initial": 4, "lr": 0.1, **settings}), DEVICE)
+    return EmbeddingTable(dim, TableSettings(**{"initial": 4, "lr": 0.1, **settings}), DEVICE)
 
 
 def in_host_memory(near: int, far: int, dim: int = DIM, **settings: object) -> dict[str, object]:
@@ -61,7 +61,7 @@ def in_host_memory(near: int, far: int, dim: int = DIM, **settings: object) -> d
 
 def make_both_tables(
     monkeypatch: pytest.MonkeyPatch, dim: int = DIM, **settings: object
-) -> tuple[Table, Table]:
+) -> tuple[EmbeddingTable, EmbeddingTable]:
     return make_table(monkeypatch, steps, dim, **settings), make_table(
         monkeypatch, torch_steps, dim, **settings
     )
@@ -87,11 +87,11 @@ def gradients(ids: torch.Tensor, seed: int, dim: int = DIM) -> torch.Tensor:
     return torch.randn(len(ids), dim, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
-def chunk_of(table: Table) -> dict[str, torch.Tensor]:
+def chunk_of(table: EmbeddingTable) -> dict[str, torch.Tensor]:
     return dict(next(iter(table.export(1000))))
 
 
-def alike(first: Table, other: Table) -> bool:
+def alike(first: EmbeddingTable, other: EmbeddingTable) -> bool:
     chunk, expected = chunk_of(first), chunk_of(other)
     assert replace(first.counters, promoted=0, demoted=0, in_place=0) == other.counters
     assert chunk.keys() == expected.keys()
@@ -244,7 +244,7 @@ def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, 
     )
 
 
-def on_the_gpu(table: Table) -> set[int]:
+def on_the_gpu(table: EmbeddingTable) -> set[int]:
     """The ids there."""
     entries, tier = table._parts.index, table._parts.tier
     slots = entries.stored()

@@ -17,7 +17,7 @@ from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 from busbw_accel.embedding import index, store  # noqa: E402
 from busbw_accel.embedding.optimizers import initial  # noqa: E402
 from busbw_accel.embedding.settings import OPTIMIZERS  # noqa: E402
-from busbw_accel.embedding.table import Table, TableSettings  # noqa: E402
+from busbw_accel.embedding.table import EmbeddingTable, TableSettings  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -32,15 +32,17 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "SEGMENT_ROWS", 4)
 
 
-def table_of(**settings: object) -> Table:
-    return Table(DIM, TableSettings(**{"initial": 4, "seed": SEED, "lr": 0.1, **settings}), CPU)
+def table_of(**settings: object) -> EmbeddingTable:
+    return EmbeddingTable(
+        DIM, TableSettings(**{"initial": 4, "seed": SEED, "lr": 0.1, **settings}), CPU
+    )
 
 
 def ids_of(*ids: int) -> torch.Tensor:
     return torch.tensor(ids, dtype=torch.int64)
 
 
-def contents(table: Table) -> dict[int, torch.Tensor]:
+def contents(table: EmbeddingTable) -> dict[int, torch.Tensor]:
     """The rows by id."""
     rows_by_id: dict[int, torch.Tensor] = {}
     for chunk in table.export(3):
@@ -48,7 +50,7 @@ def contents(table: Table) -> dict[int, torch.Tensor]:
     return rows_by_id
 
 
-def scores(table: Table) -> dict[int, int]:
+def scores(table: EmbeddingTable) -> dict[int, int]:
     scores_by_id: dict[int, int] = {}
     for chunk in table.export(3):
         scores_by_id |= dict(zip(chunk["ids"].tolist(), chunk["score"].tolist(), strict=True))
@@ -109,7 +111,7 @@ class Reference:
             ]
         )
 
-    def check(self, table: Table) -> None:
+    def check(self, table: EmbeddingTable) -> None:
         stored_rows = contents(table)
         assert stored_rows.keys() == self.rows.keys() and len(table) == len(stored_rows)
         for row_id, row in stored_rows.items():
@@ -303,7 +305,7 @@ def test_gradients_that_are_not_finite_change_nothing_and_are_reported(strict):
 
 def test_without_memory_growth_fails_and_nothing_is_lost(monkeypatch):
     monkeypatch.setattr(store, "SEGMENT_ROWS", 1)
-    table = Table(1 << 22, TableSettings(initial=1, optimizer="sgd"), CPU)
+    table = EmbeddingTable(1 << 22, TableSettings(initial=1, optimizer="sgd"), CPU)
     rows_before = table.rows(ids_of(7))
     # Some machines promise any memory (vm.overcommit_memory=1).
     limits = resource.getrlimit(resource.RLIMIT_AS)

@@ -42,7 +42,7 @@ def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
 
 def orthonormal(*bases: torch.Tensor) -> list[torch.Tensor]:
     """Each with what makes its columns orthonormal."""
-    layout = powersgd_math.Layout(
+    layout = powersgd_math.MatrixLayout(
         tuple(powersgd_math.Matrix(0, len(basis), 0, 0, 0) for basis in bases), (), 0, 0
     )
     owners = powersgd_math._owners(layout, torch.device("cpu"), left=True)

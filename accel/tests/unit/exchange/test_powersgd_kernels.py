@@ -61,7 +61,7 @@ def random(seed: int, *shape: int) -> torch.Tensor:
 
 def make_inputs(
     rank: int,
-) -> tuple[powersgd_math.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+) -> tuple[powersgd_math.MatrixLayout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The layout, a gradient, a basis and a residual."""
     shapes = SHAPES if rank <= tables.FEW else LARGE
     layout, length = powersgd_math.layout(shapes, rank), sum(map(math.prod, shapes))

@@ -17,8 +17,8 @@ from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 from busbw.launch.control import SoloControl  # noqa: E402
 from busbw_accel.memory_plan import strategies  # noqa: E402
 from busbw_accel.memory_plan.gpt_shape import GptShape  # noqa: E402
-from busbw_accel.memory_plan.types import Training  # noqa: E402
-from busbw_accel.train.bench import Bench, Wrapped  # noqa: E402
+from busbw_accel.memory_plan.types import PlannedTraining  # noqa: E402
+from busbw_accel.train.bench import Bench, WrappedModel  # noqa: E402
 from busbw_accel.train.methods import parse  # noqa: E402
 from busbw_accel.train.models import BY_NAME, Gpt  # noqa: E402
 from busbw_accel.train.states import bench as states_bench  # noqa: E402
@@ -140,7 +140,7 @@ def test_bytes_that_leave_a_host_are_those_of_all_its_ranks(monkeypatch):
     monkeypatch.setattr(dist, "get_world_size", lambda: 4)
     # A ring of four sends each byte 1.5 times over each of its links; two of them join two hosts.
     for name, sent in (("none", 6000.0), ("torch-bf16", 3000.0), ("torch-powersgd", None)):
-        wrapped = Wrapped(bench.net, None, parse(name), None)
+        wrapped = WrappedModel(bench.net, None, parse(name), None)
         assert wrapped.sent(8000, 10, wrapped.mark(), 2) == sent
         assert wrapped.sent(8000, 10, 0, 1) == (None if sent is None else 0.0)
 
@@ -281,13 +281,13 @@ def test_predicted_memory_is_that_of_the_tensors(
     with Live(net) as live:
         net(tokens, tokens).backward()
     needs = strategies.offloaded(
-        Training(shape=shape, batch_size=batch, sequence=sequence, recompute=recompute), 0, 0
+        PlannedTraining(shape=shape, batch_size=batch, sequence=sequence, recompute=recompute), 0, 0
     )
     assert needs.gpu - needs.weights == pytest.approx(live.peak, rel=0.05)
 
 
 def test_rates_of_a_machine_are_measured():
-    training = Training(shape=SHAPE, batch_size=2, sequence=16, recompute=True)
+    training = PlannedTraining(shape=SHAPE, batch_size=2, sequence=16, recompute=True)
     compute = rates.compute_of(training, CPU)
     assert compute.layer_backward_s > compute.layer_forward_s > 0, (
         "recomputed forward is part of backward"

@@ -15,14 +15,14 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch.control import SoloControl
 from busbw.launch.slurm import JobStep
 from busbw.measure.job import Job, perform
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep
 from busbw_accel.train import job as train_job
 from busbw_accel.train import plan_rounds, transports
 from busbw_accel.train.kinds import PlanJob, TrainJob
-from busbw_accel.train.plan_types import Exchange, Plan, PlanSpec
+from busbw_accel.train.plan_types import MeasuredExchange, Plan, PlanSpec
 from busbw_accel.train.types import TrainSpec
 
 pytestmark = [
@@ -55,7 +55,7 @@ def planner(
     the measurements over the transport `fails` with an error.
     """
 
-    def in_this_process(work: Job, _: Placement, sink: Sink) -> None:
+    def in_this_process(work: Job, _: LaunchTarget, sink: Sink) -> None:
         if check_ends is not None and isinstance(work, TrainJob):
             raise check_ends
         if isinstance(work, PlanJob) and work.plan.transport == fails:
@@ -69,7 +69,7 @@ def planner(
         plan=PlanSpec(iters=2, target=target),
         recorded=recorded,
     )
-    return plan_rounds.Planner(job, Placement(ranks=1), file, lambda _: Sink(Record()))
+    return plan_rounds.Planner(job, LaunchTarget(ranks=1), file, lambda _: Sink(RunRecord()))
 
 
 def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
@@ -171,7 +171,7 @@ def test_each_check_is_in_the_file_before_the_next_begins(
 ) -> None:
     file, checked = tmp_path / "plan.json", []
 
-    def next_unchecked(plan: Plan) -> Exchange:
+    def next_unchecked(plan: Plan) -> MeasuredExchange:
         saved = json.loads(file.read_text())["plan"]["exchanges"]
         checked.append([exchange["method"] for exchange in saved if exchange.get("checked_s")])
         return next((item for item in plan.exchanges if item.checked_s is None), plan.exchanges[0])
@@ -277,24 +277,24 @@ def test_groups_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("place", "gpus", "plugin", "names", "over"),
     [
-        (Placement(), True, True, ["none", "bf16"], "as-is"),
-        (Placement(hosts="h1,h2"), False, True, ["none", "bf16"], "as-is"),
-        (Placement(hosts="h1,h2"), True, False, ["none", "bf16"], "as-is sockets"),
+        (LaunchTarget(), True, True, ["none", "bf16"], "as-is"),
+        (LaunchTarget(hosts="h1,h2"), False, True, ["none", "bf16"], "as-is"),
+        (LaunchTarget(hosts="h1,h2"), True, False, ["none", "bf16"], "as-is sockets"),
         (
-            Placement(hosts="h1:8,h2:8"),
+            LaunchTarget(hosts="h1:8,h2:8"),
             True,
             False,
             ["none", "2d", "2d+bf16"],
             "as-is sockets tree",
         ),
-        (Placement(hosts="h1:8,h2:1"), True, True, ["none", "bf16"], "as-is sockets busbw"),
-        (Placement(hosts="h1:8"), True, True, ["none", "bf16"], "as-is sockets busbw"),
-        (Placement(step=JobStep()), True, False, ["none", "bf16"], "as-is sockets"),
+        (LaunchTarget(hosts="h1:8,h2:1"), True, True, ["none", "bf16"], "as-is sockets busbw"),
+        (LaunchTarget(hosts="h1:8"), True, True, ["none", "bf16"], "as-is sockets busbw"),
+        (LaunchTarget(step=JobStep()), True, False, ["none", "bf16"], "as-is sockets"),
     ],
 )
 def test_what_is_compared_by_default(
     monkeypatch: pytest.MonkeyPatch,
-    place: Placement,
+    place: LaunchTarget,
     gpus: bool,
     plugin: bool,
     names: list[str],

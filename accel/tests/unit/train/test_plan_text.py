@@ -6,7 +6,7 @@ import pytest
 from busbw.cli.terminal import COLUMNS
 from busbw.report.registry import render
 from busbw_accel.train import plan_text, recorded_text
-from busbw_accel.train.plan_types import Exchange, ExchangeRound
+from busbw_accel.train.plan_types import ExchangeRound, MeasuredExchange
 
 
 def test_the_whole_text(planned, golden):
@@ -116,17 +116,23 @@ def test_what_a_recorded_training_has_besides_is_noted(planned_for_record):
 @pytest.mark.parametrize(
     ("exchange", "lines"),
     [
-        (Exchange("as-is", "none", 0, []), ["nothing to change: DistributedDataParallel as it is"]),
-        (Exchange("tree", "none", 0, []), ["before its start: export NCCL_ALGO=allreduce:tree"]),
         (
-            Exchange("tree", "none", 0, [], code="model = ...", bucket_mb=4.0),
+            MeasuredExchange("as-is", "none", 0, []),
+            ["nothing to change: DistributedDataParallel as it is"],
+        ),
+        (
+            MeasuredExchange("tree", "none", 0, []),
+            ["before its start: export NCCL_ALGO=allreduce:tree"],
+        ),
+        (
+            MeasuredExchange("tree", "none", 0, [], code="model = ...", bucket_mb=4.0),
             [
                 "before its start: export NCCL_ALGO=allreduce:tree",
                 "model = DistributedDataParallel(model, bucket_cap_mb=4, ...)",
             ],
         ),
         (
-            Exchange("as-is", "int8", 2, [], code="busbw_accel.attach(model)"),
+            MeasuredExchange("as-is", "int8", 2, [], code="busbw_accel.attach(model)"),
             [
                 "import busbw_accel",
                 "# after model = DistributedDataParallel(model, ...)",
@@ -134,11 +140,13 @@ def test_what_a_recorded_training_has_besides_is_noted(planned_for_record):
             ],
         ),
         (
-            Exchange("as-is", "torch-bf16", 1, [], code="model.register_comm_hook(None, hook)"),
+            MeasuredExchange(
+                "as-is", "torch-bf16", 1, [], code="model.register_comm_hook(None, hook)"
+            ),
             ["model.register_comm_hook(None, hook)"],
         ),
     ],
-    ids=lambda value: value.method if isinstance(value, Exchange) else "",
+    ids=lambda value: value.method if isinstance(value, MeasuredExchange) else "",
 )
 def test_what_to_put_into_a_recorded_training(exchange, lines):
     assert recorded_text.lines(exchange) == lines

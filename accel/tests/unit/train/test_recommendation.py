@@ -5,11 +5,11 @@ from busbw_accel.train import recommendation
 from busbw_accel.train.plan_types import (
     LOSSES,
     Bucket,
+    BucketLayout,
     CheckRound,
-    Exchange,
     ExchangeRound,
-    Layout,
     LayoutRound,
+    MeasuredExchange,
     Plan,
     PlanRun,
 )
@@ -18,7 +18,7 @@ from busbw_accel.train.recommendation import recommended
 M = 1 << 20
 
 
-def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
+def planned(*exchanges: MeasuredExchange, target: float = 0.95) -> Plan:
     """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90
     ms, measured in a single round.
     """
@@ -31,16 +31,20 @@ def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
     )
 
 
-def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -> Exchange:
-    return Exchange(transport, method, loss, list(bucket_s))
+def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -> MeasuredExchange:
+    return MeasuredExchange(transport, method, loss, list(bucket_s))
 
 
 def in_rounds(
-    *exchanges: Exchange, target: float = 0.95, alone_s: tuple[float, ...] = (0.1, 0.1, 0.1, 0.1)
+    *exchanges: MeasuredExchange,
+    target: float = 0.95,
+    alone_s: tuple[float, ...] = (0.1, 0.1, 0.1, 0.1),
 ) -> Plan:
     """A step of 100 ms without communication, whose one bucket is ready at its end."""
     bucket = Bucket(M, 0.1)
-    layouts = [Layout(size, [LayoutRound(0.1, [bucket]) for _ in alone_s]) for size in (25.0, 4.0)]
+    layouts = [
+        BucketLayout(size, [LayoutRound(0.1, [bucket]) for _ in alone_s]) for size in (25.0, 4.0)
+    ]
     return Plan(
         target,
         alone_s[0],
@@ -51,9 +55,11 @@ def in_rounds(
     )
 
 
-def exposing(method: str, loss: int, *exposed_s: float, bucket_mb: float | None = None) -> Exchange:
+def exposing(
+    method: str, loss: int, *exposed_s: float, bucket_mb: float | None = None
+) -> MeasuredExchange:
     rounds = [ExchangeRound([seconds]) for seconds in exposed_s]
-    return Exchange(
+    return MeasuredExchange(
         "as-is", method, loss, [sum(exposed_s) / len(exposed_s)], bucket_mb=bucket_mb, rounds=rounds
     )
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from busbw.core.errors import Exit, UsageError
-from busbw.core.result import Device, World
+from busbw.core.result import RankDevice, World
 from busbw.measure.rank_failure import Failed, RankFailed
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.report import read
 from busbw.report.registry import render
 from busbw.stats.intervals import interval
@@ -16,7 +16,14 @@ from busbw_accel.memory_plan.gpt_shape import GptShape
 from busbw_accel.train import largest_model, states_text
 from busbw_accel.train.kinds import TrainJob, TrainResult
 from busbw_accel.train.largest_model import StatesComparison, _next_layers
-from busbw_accel.train.types import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
+from busbw_accel.train.types import (
+    LargestModel,
+    StatesSpec,
+    StatesUse,
+    TrainingRuns,
+    TrainRun,
+    TrainSpec,
+)
 
 SHAPE = GptShape(32, 4096, 32, 50_304)
 
@@ -36,7 +43,7 @@ def compared(make):
         states=StatesSpec(shape=SHAPE, recompute=True, gpu_memory=80 << 30),
     )
     count = SHAPE.parameters(2048)
-    training = Training(spec, "token", count, 2 * count, 1)
+    training = TrainingRuns(spec, "token", count, 2 * count, 1)
     alone_use = StatesUse(0.1, 20 * 10**9, 22 * 10**9, 3 * 10**9, 0)
     used = StatesUse(
         9.5,
@@ -63,7 +70,7 @@ def compared(make):
         ),
     ]
     base = make()
-    world = World([Device(0, 10, "node0", 0, "0000:00:06", "NVIDIA H200")], 1)
+    world = World([RankDevice(0, 10, "node0", 0, "0000:00:06", "NVIDIA H200")], 1)
     return TrainResult(
         training=training, world=world, library=base.library, start=base.start, complete=True
     )
@@ -134,8 +141,8 @@ def test_a_narrow_terminal_drops_columns(compared):
 
 def test_the_largest_models_are_below(compared):
     compared.training.largest = [
-        Largest("offload", SHAPE, 6_658_596_864, 7_000_000_000, "does not fit"),
-        Largest("adamw", None, 0, 6_658_596_864, "too large"),
+        LargestModel("offload", SHAPE, 6_658_596_864, 7_000_000_000, "does not fit"),
+        LargestModel("adamw", None, 0, 6_658_596_864, "too large"),
     ]
     assert states_text.footer(compared).splitlines()[1:] == [
         "offload: the largest has 6.66B parameters in 32 layers; 7.00B did not train: does not fit",
@@ -177,7 +184,7 @@ def comparison(compared, monkeypatch, tmp_path):
             if failure is None or failure.exit != Exit.USAGE:
                 runs = [TrainRun(spec.methods[0], 0, [1.0], [1.0])] if failure is None else []
                 count = spec.states.shape.parameters(2048)
-                started = Training(spec, "token", count, 2 * count, 1, runs)
+                started = TrainingRuns(spec, "token", count, 2 * count, 1, runs)
                 sink.record.result = msgspec.structs.replace(
                     compared, training=started, errors=[] if failure is None else ["ended"]
                 )
@@ -189,7 +196,7 @@ def comparison(compared, monkeypatch, tmp_path):
         done = []
         search = StatesComparison(
             TrainJob(training=spec),
-            Placement(),
+            LaunchTarget(),
             tmp_path / "states.json",
             lambda: SimpleNamespace(record=SimpleNamespace(result=None)),
             lambda result, run: done.append((run.method, run.round, run.failed)),

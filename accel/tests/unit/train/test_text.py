@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from busbw.cli.terminal import COLUMNS
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.core.topology import Host, Topology
 from busbw.measure.events import Started
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.report.registry import render
 from busbw.stats.rounds import Interval
 from busbw_accel.train import text as train_text
@@ -37,7 +37,7 @@ def test_each_method_and_exchange_is_in_the_file_when_it_is_measured(trained, pl
     run, plan = trained.training.runs.pop(), planned.plan
     planned.plan = None
     for result, events in ((trained, [Trained(run)]), (planned, [Trained(run), Surveyed(plan)])):
-        record = Record(tmp_path / f"{type(result).__name__}.json")
+        record = RunRecord(tmp_path / f"{type(result).__name__}.json")
         record.take(Started(result))
         for event in events:
             record.take(event)
@@ -149,7 +149,7 @@ def test_a_step_alone_longer_than_with_the_network_is_a_contradiction(trained):
     """Four emulated hosts on two cores: 1596 ms alone, 172 on a perfect network, 590 with int8."""
     noisy(trained.training, 1.596, 0.172, 0.59, 0.6)
     trained.world.devices = [
-        Device(rank, 10, f"node{rank}", 0, "", "CPU", process=rank) for rank in range(4)
+        RankDevice(rank, 10, f"node{rank}", 0, "", "CPU", process=rank) for rank in range(4)
     ]
     trained.topology = Topology([Host(f"node{rank}", "one-boot", cpus=2) for rank in range(4)])
     assert " 270.5 % +-0.0 " in train_text.footer(trained)

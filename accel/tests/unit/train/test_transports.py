@@ -8,11 +8,11 @@ from busbw.core.errors import UsageError
 from busbw_accel.train import transports
 from busbw_accel.train.plan_types import (
     Bucket,
+    BucketLayout,
     CheckRound,
-    Exchange,
     ExchangeRound,
-    Layout,
     LayoutRound,
+    MeasuredExchange,
     Plan,
     PlanRun,
 )
@@ -21,7 +21,7 @@ M = 1 << 20
 Times = st.floats(0, 10)
 
 
-def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
+def planned(*exchanges: MeasuredExchange, target: float = 0.95) -> Plan:
     """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90
     ms.
     """
@@ -34,8 +34,8 @@ def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
     )
 
 
-def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -> Exchange:
-    return Exchange(transport, method, loss, list(bucket_s))
+def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -> MeasuredExchange:
+    return MeasuredExchange(transport, method, loss, list(bucket_s))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_exposed_time_is_bounded_by_the_exchange_times(pairs: list[tuple[float, 
 def test_each_round_gives_its_own_prediction() -> None:
     buckets = [Bucket(100 * M, 0.05), Bucket(M, 0.09)]
     later = [Bucket(100 * M, 0.06), Bucket(M, 0.1)]
-    small = Layout(4.0, [LayoutRound(0.12, [Bucket(M, 0.1)])])
+    small = BucketLayout(4.0, [LayoutRound(0.12, [Bucket(M, 0.1)])])
     run = PlanRun(
         "as-is",
         [0.1, 0.11, 0.12],
-        [Layout(25.0, [LayoutRound(0.1, buckets), LayoutRound(0.11, later)]), small],
+        [BucketLayout(25.0, [LayoutRound(0.1, buckets), LayoutRound(0.11, later)]), small],
     )
-    exchange = Exchange(
+    exchange = MeasuredExchange(
         "as-is",
         "none",
         0,
@@ -98,7 +98,9 @@ def test_each_round_gives_its_own_prediction() -> None:
     ]
     assert plan.exposed_s(exchange) == pytest.approx(0.04)
     assert plan.shares(exchange) == pytest.approx([0.1 / 0.13, 0.11 / 0.16])
-    other = Exchange("as-is", "none", 0, [0.03], bucket_mb=4.0, rounds=[ExchangeRound([0.03])])
+    other = MeasuredExchange(
+        "as-is", "none", 0, [0.03], bucket_mb=4.0, rounds=[ExchangeRound([0.03])]
+    )
     assert plan.predictions(other) == [pytest.approx((0.1, 0.12, 0.03))]
     other.checks = [CheckRound(0.1, 0.2), CheckRound(0.1, 0.4)]
     assert plan.shares(other) == [0.5, 0.25], "a training run has its own rounds of each rank alone"

@@ -3,11 +3,11 @@
 import pytest
 
 from busbw_accel.train import variation
-from busbw_accel.train.types import ALONE, Training, TrainRun, TrainSpec
+from busbw_accel.train.types import ALONE, TrainingRuns, TrainRun, TrainSpec
 
 
-def trained(*runs: TrainRun) -> Training:
-    return Training(TrainSpec(model="mlp"), "img", 1, 4, 2, list(runs))
+def trained(*runs: TrainRun) -> TrainingRuns:
+    return TrainingRuns(TrainSpec(model="mlp"), "img", 1, 4, 2, list(runs))
 
 
 def test_a_round_is_compared_with_itself() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from busbw.check.base import CheckOf, Judge
 from busbw.check.command.options import OPTIONS_WITH_TWO_VALUES
 from busbw.check.command.shell_split import split_commands
-from busbw.check.launcher.parameters import Parameter
+from busbw.check.launcher.parameters import McaParameter
 from busbw.core.finding import CheckRow
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -28,7 +28,7 @@ CHANGE_SCRIPT = "change the script or note that holds the line"
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class LauncherOption:
     """One option of the launcher: `spelled` as on the line, `name` without its leading dashes.
 
     For srun and torchrun `name` has - in place of _.
@@ -40,7 +40,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostSlots:
     """One host of `-H`. `slots` is the text after the colon, '' if there is none."""
 
     name: str
@@ -65,13 +65,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CommandLine:
     """A command line, with facts of a machine: None, 0 or empty without one."""
 
     argv: tuple[str, ...]
     # mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun; '' without one
     launcher: str = ""
-    options: tuple[Option, ...] = ()
+    options: tuple[LauncherOption, ...] = ()
     before: tuple[tuple[str, str], ...] = ()  # variables set in front of the launcher
     # variables that its options give to the ranks; None: as in the environment (`-x NAME`)
     passed: tuple[tuple[str, str | None], ...] = ()
@@ -149,7 +149,7 @@ class Line:
         return any(option.name in names for option in self.options)
 
     @property
-    def hosts(self) -> tuple[Place, ...]:
+    def hosts(self) -> tuple[HostSlots, ...]:
         """The hosts of mpirun's -H, with their slots."""
         if self.launcher != "mpirun":
             return ()
@@ -227,7 +227,7 @@ class Line:
         return by_host
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[McaParameter, ...]:
         """Open MPI's parameters on the line, in order."""
         if self.launcher != "mpirun":
             return ()
@@ -236,20 +236,20 @@ class Line:
             if option.name in OPTIONS_WITH_TWO_VALUES["mpirun"] and len(option.values) == 2:
                 kind = option.name.removeprefix("g").removeprefix("o")
                 name, value = option.values
-                parameters.append(Parameter(kind, name, value, f"{option.spelled} {name}"))
+                parameters.append(McaParameter(kind, name, value, f"{option.spelled} {name}"))
         return tuple(parameters)
 
 
-def _parse_host(text: str) -> Place:
+def _parse_host(text: str) -> HostSlots:
     """`host1:8`, or an IPv6 address, which has slots only in brackets: `[fe80::1]:8`."""
     if text.startswith("["):
         address, bracket, slots = text.partition("]")
-        return Place(address + bracket, slots.removeprefix(":"))
+        return HostSlots(address + bracket, slots.removeprefix(":"))
     try:
-        return Place(str(ipaddress.IPv6Address(text)))
+        return HostSlots(str(ipaddress.IPv6Address(text)))
     except ValueError:
         name, _, slots = text.partition(":")
-        return Place(name, slots)
+        return HostSlots(name, slots)
 
 
 def needs_shell(text: str) -> bool:
@@ -290,14 +290,14 @@ def inner_variables(program: Sequence[str]) -> dict[str, str]:
     return found
 
 
-Rule = CheckOf[Line]
+Rule = CheckOf[CommandLine]
 REGISTERED: list[Rule] = []  # by the decorator, as modules are imported
 
 
-def rule(row: CheckRow) -> Callable[[Judge[Line]], Rule]:
+def rule(row: CheckRow) -> Callable[[Judge[CommandLine]], Rule]:
     """Makes a function of a line the rule of `row`, which the registry then has."""
 
-    def register(judge: Judge[Line]) -> Rule:
+    def register(judge: Judge[CommandLine]) -> Rule:
         registered = Rule(row, judge)
         REGISTERED.append(registered)
         return registered

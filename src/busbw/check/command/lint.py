@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from busbw.check.command.line import HOSTFILES, Line, inner_variables, needs_shell
+from busbw.check.command.line import HOSTFILES, CommandLine, inner_variables, needs_shell
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import LAUNCHERS
 from busbw.check.command.parse_line import parse
@@ -23,7 +23,7 @@ from busbw.check.launcher.programs import OpenMpi, open_mpi, shell_open_mpi
 from busbw.check.machine import ENVIRONMENT, USER, Machine
 from busbw.check.registry import CHECKS, HOSTNAME, RULES, run
 from busbw.check.shell_words import assignment, word
-from busbw.check.types import Checked, CommandReport, LineReport
+from busbw.check.types import CommandReport, LineReport, ReportedFinding
 from busbw.core.env import carried
 from busbw.core.errors import UsageError
 from busbw.core.finding import Layer, Verdict
@@ -62,7 +62,7 @@ def starts_here(argv: Sequence[str]) -> bool:
     return not word or Path(word).name.startswith("torch.") or shutil.which(word) is not None
 
 
-def ranks_here(line: Line, machine: Machine) -> bool:
+def ranks_here(line: CommandLine, machine: Machine) -> bool:
     """Whether ranks run on this machine: the line names it, or names no host."""
     if line.launcher == "srun" or line.has(*HOSTFILES):
         return False
@@ -77,7 +77,7 @@ def ranks_here(line: Line, machine: Machine) -> bool:
     return bool(hostname) and hostname.partition(".")[0] in short_names
 
 
-def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
+def open_mpi_of(line: CommandLine, machine: Machine) -> OpenMpi | None:
     """The Open MPI in PATH, or busbw's own if the line names its mpirun by a path.
 
     None if it names another mpirun.
@@ -92,7 +92,7 @@ def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
     return None
 
 
-def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> Line:
+def facts(line: CommandLine, machine: Machine | None, exported: Mapping[str, str]) -> CommandLine:
     """The line with what a machine adds. `exported` are variables that a script sets before it."""
     line = replace(line, exported=tuple(name for name in exported if name.startswith("NCCL_")))
     if machine is None:
@@ -121,7 +121,7 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
     )
 
 
-def _program_path(line: Line, machine: Machine) -> str:
+def _program_path(line: CommandLine, machine: Machine) -> str:
     """Where the line's program is on the PATH here; '' for a path, or if it is not found."""
     program = line.program[0] if line.program else ""
     if not program or "/" in program:
@@ -130,7 +130,7 @@ def _program_path(line: Line, machine: Machine) -> str:
     return reading.text or ""
 
 
-def named_facts(line: Line, machine: Machine) -> dict[str, str]:
+def named_facts(line: CommandLine, machine: Machine) -> dict[str, str]:
     """The facts by name, as printed."""
     named = {"host": machine.text(HOSTNAME) or ""}
     if line.launcher in ("mpirun", "hydra"):
@@ -182,7 +182,7 @@ class _WithVariables:
 
 def lint(
     argv: Sequence[str], machine: Machine | None = None, exported: Mapping[str, str] | None = None
-) -> list[Checked]:
+) -> list[ReportedFinding]:
     """All findings on a line, those of the rules first.
 
     `machine` is the one that starts the line. It adds its version of Open MPI and its variables; if
@@ -210,7 +210,7 @@ def lint(
     return [structs.replace(finding, stays="") for finding in findings]
 
 
-def _variables_of_ranks(line: Line, exported: Mapping[str, str]) -> dict[str, str]:
+def _variables_of_ranks(line: CommandLine, exported: Mapping[str, str]) -> dict[str, str]:
     """The variables that the line and the script before it give to the ranks, with their values.
 
     mpirun passes on only what -x names.
@@ -221,7 +221,7 @@ def _variables_of_ranks(line: Line, exported: Mapping[str, str]) -> dict[str, st
     return of_script | of_line | inner_variables(line.program)
 
 
-def _unless_hidden(finding: Checked, line: Line) -> Checked:
+def _unless_hidden(finding: ReportedFinding, line: CommandLine) -> ReportedFinding:
     """The finding, unknown if it is of a missing option and a variable may hold that option."""
     bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)
     if not bad or finding.name not in RULES_ON_MISSING or not line.hidden_options:
@@ -230,11 +230,13 @@ def _unless_hidden(finding: Checked, line: Line) -> Checked:
     return structs.replace(finding, verdict=Verdict.UNKNOWN, message=message)
 
 
-def _concerns(finding: Checked, variables: Mapping[str, str]) -> bool:
+def _concerns(finding: ReportedFinding, variables: Mapping[str, str]) -> bool:
     return any(evidence.where.removeprefix("$") in variables for evidence in finding.evidence)
 
 
-def _with_fix_of_line(finding: Checked, variables: Mapping[str, str], line: Line) -> Checked:
+def _with_fix_of_line(
+    finding: ReportedFinding, variables: Mapping[str, str], line: CommandLine
+) -> ReportedFinding:
     """The finding with a fix that is a change of the line."""
     fix, option = finding.fix, "-x " if line.launcher == "mpirun" else ""
     within = inner_variables(line.program)

@@ -10,7 +10,7 @@ from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.line import (
     CHANGE_SCRIPT,
     JOB_GPUS_PER_NODE,
-    Line,
+    CommandLine,
     inner,
     needs_shell,
     rule,
@@ -59,7 +59,7 @@ class Perf:
         return self.gpus * self.threads
 
 
-def perf(line: Line) -> Perf | None:
+def perf(line: CommandLine) -> Perf | None:
     """The program if it is one of nccl-tests, like all_reduce_perf.
 
     None for others, and for options that are not sizes or numbers.
@@ -146,7 +146,7 @@ SIZES = CheckRow(
 
 
 @rule(SIZES)
-def check_sizes(line: Line) -> Iterator[Finding]:
+def check_sizes(line: CommandLine) -> Iterator[Finding]:
     """The sizes from -b to -e, and whether they are stepped through."""
     program = perf(line)
     if program is None:
@@ -189,7 +189,7 @@ GPUS = CheckRow(
 
 
 @rule(GPUS)
-def check_gpus(line: Line) -> Iterator[Finding]:
+def check_gpus(line: CommandLine) -> Iterator[Finding]:
     """Ranks of a host times threads times GPUs of a thread, compared with the host's GPUs."""
     program = perf(line)
     ranks = line.ranks_per_node or (None if line.launcher else 1)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, needs_shell, rule
+from busbw.check.command.line import CHANGE_SCRIPT, CommandLine, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.launcher import parameters
-from busbw.check.launcher.parameters import Parameter
+from busbw.check.launcher.parameters import McaParameter
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -47,7 +47,7 @@ POLICY_OF_OPEN_MPI_4, POLICY_OF_OPEN_MPI_5 = (
 
 
 @rule(INTERFACES)
-def check_interfaces(line: Line) -> Iterator[Finding]:
+def check_interfaces(line: CommandLine) -> Iterator[Finding]:
     """The parameters of interfaces, on the line and in the environment."""
     if line.launcher != "mpirun":
         yield skipped("not a line of mpirun")
@@ -67,7 +67,7 @@ def check_interfaces(line: Line) -> Iterator[Finding]:
 
 
 def _interface_faults(
-    line: Line, parameters_given: Sequence[Parameter], evidence: Sequence[Evidence]
+    line: CommandLine, parameters_given: Sequence[McaParameter], evidence: Sequence[Evidence]
 ) -> Iterator[Finding]:
     contradicting = parameters.contradiction(parameters_given)
     if contradicting:
@@ -115,7 +115,7 @@ def _interface_faults(
         yield warned("", message, *evidence, fix=_fix_for_daemons(half, line.major))
 
 
-def _is_absent(line: Line, parameter: Parameter) -> bool:
+def _is_absent(line: CommandLine, parameter: McaParameter) -> bool:
     names = [
         name for name in parameter.value.split(",") if "/" not in name and not needs_shell(name)
     ]
@@ -125,7 +125,7 @@ def _is_absent(line: Line, parameter: Parameter) -> bool:
     return listed and bool(line.interfaces) and any(name not in line.interfaces for name in names)
 
 
-def _fix_for_daemons(half: Parameter, major: int) -> str:
+def _fix_for_daemons(half: McaParameter, major: int) -> str:
     four, five = (parameters.options(parameters.for_daemons(half, version)) for version in (4, 5))
     subnet = ""
     if "SUBNET" in five and major != 4:
@@ -156,7 +156,7 @@ MPI_VERSION = CheckRow(
 
 
 @rule(MPI_VERSION)
-def check_mpi_version(line: Line) -> Iterator[Finding]:
+def check_mpi_version(line: CommandLine) -> Iterator[Finding]:
     """A finding for each parameter with a name of another version."""
     if line.launcher != "mpirun" or not line.parameters:
         yield skipped("the line has no parameter of Open MPI")
@@ -179,7 +179,7 @@ def check_mpi_version(line: Line) -> Iterator[Finding]:
         yield passed("", f"Open MPI {line.major} accepts these names")
 
 
-def _judge_without_version(line_parameters: Sequence[Parameter]) -> Finding:
+def _judge_without_version(line_parameters: Sequence[McaParameter]) -> Finding:
     """The finding where the version of Open MPI is not known."""
     of_five = [parameter for parameter in line_parameters if parameters.misplaced(parameter, 4)]
     of_four = [parameter for parameter in line_parameters if parameters.misplaced(parameter, 5)]
@@ -212,7 +212,7 @@ ROOT = CheckRow(
 
 
 @rule(ROOT)
-def check_root(line: Line) -> Iterator[Finding]:
+def check_root(line: CommandLine) -> Iterator[Finding]:
     """Whether the line lets root run mpirun."""
     if line.launcher != "mpirun":
         yield skipped("not a line of mpirun")
@@ -252,7 +252,7 @@ BINDING = CheckRow(
 
 
 @rule(BINDING)
-def check_binding(line: Line) -> Iterator[Finding]:
+def check_binding(line: CommandLine) -> Iterator[Finding]:
     """The binding, for nccl-tests and lines that set NCCL variables."""
     uses_nccl = perf(line) is not None or any(
         name.startswith("NCCL_") for name, _ in line.variables
@@ -281,7 +281,7 @@ def check_binding(line: Line) -> Iterator[Finding]:
         yield passed("", "more than two ranks are bound to a NUMA node by default")
 
 
-def _policy(line: Line) -> str:
+def _policy(line: CommandLine) -> str:
     """The binding that a parameter sets; '' if none does. Open MPI 5 ignores the parameter of 4."""
     names: tuple[str, ...] = (POLICY_OF_OPEN_MPI_4, POLICY_OF_OPEN_MPI_5)
     if line.major:
@@ -312,7 +312,7 @@ BTL = CheckRow(
 
 
 @rule(BTL)
-def check_btl(line: Line) -> Iterator[Finding]:
+def check_btl(line: CommandLine) -> Iterator[Finding]:
     """The parameter btl, on the line or in the environment."""
     parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
     btl = parameters.find_parameter(parameters_given, "btl")

@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from busbw.check.command.line import ASSIGNMENT, EXPANDED, EXPORTS, Line, Option, needs_shell
+from busbw.check.command.line import (
+    ASSIGNMENT,
+    EXPANDED,
+    EXPORTS,
+    CommandLine,
+    LauncherOption,
+    needs_shell,
+)
 from busbw.check.command.options import (
     HYDRA,
     KNOWN_OPTIONS,
@@ -13,7 +20,7 @@ from busbw.check.command.options import (
 )
 
 
-def parse(argv: Sequence[str]) -> Line:
+def parse(argv: Sequence[str]) -> CommandLine:
     """The line, with what stands before the launcher: assignments, env, timeout and the like."""
     at, launcher = _find_launcher(argv)
     if not launcher:
@@ -21,12 +28,12 @@ def parse(argv: Sequence[str]) -> Line:
         while start < len(argv) and (argv[start] == "env" or ASSIGNMENT.fullmatch(argv[start])):
             start += 1
         before = _parse_assignments(argv[:start])
-        return Line(tuple(argv), before=before, program=tuple(argv[start:]))
+        return CommandLine(tuple(argv), before=before, program=tuple(argv[start:]))
     options, program = _parse_options(argv[at + 1 :], launcher)
     if launcher == "mpirun" and any(option.name in HYDRA for option in options):
         launcher = "hydra"
         options, program = _parse_options(argv[at + 1 :], launcher)
-    return Line(
+    return CommandLine(
         tuple(argv),
         launcher,
         tuple(options),
@@ -36,7 +43,9 @@ def parse(argv: Sequence[str]) -> Line:
     )
 
 
-def _passed_variables(launcher: str, options: Sequence[Option]) -> Iterator[tuple[str, str | None]]:
+def _passed_variables(
+    launcher: str, options: Sequence[LauncherOption]
+) -> Iterator[tuple[str, str | None]]:
     """The variables that options give to the ranks; None for the value of the environment."""
     for option in options:
         if launcher == "mpirun" and option.name == "x" and option.values:
@@ -67,7 +76,7 @@ def _find_launcher(argv: Sequence[str]) -> tuple[int, str]:
     return 0, ""
 
 
-def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
+def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[LauncherOption], list[str]]:
     """The launcher's options, and the program that follows them.
 
     A word for the shell in front of options is the program, or it holds options too. It holds
@@ -82,7 +91,7 @@ def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], l
         before, rest = parts.pop()
         known = all(option.name in known_names for option in options)
         if known and program and program[0] and not program[0][0].isdigit():
-            options = [*before, Option(rest[0], EXPANDED), *options]
+            options = [*before, LauncherOption(rest[0], EXPANDED), *options]
         else:
             options, program = before, rest
     return options, program
@@ -92,9 +101,11 @@ def _may_hold_options(program: Sequence[str]) -> bool:
     return len(program) > 1 and needs_shell(program[0]) and program[1].startswith("-")
 
 
-def _parse_leading_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
+def _parse_leading_options(
+    words: Sequence[str], launcher: str
+) -> tuple[list[LauncherOption], list[str]]:
     """The options up to the first word that is none, and the words from there on."""
-    options, at = list[Option](), 0
+    options, at = list[LauncherOption](), 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         option, count = _parse_option(words[at : at + 3], launcher)
         if launcher == "torchrun" and option.name in ("m", "module", "no-python"):
@@ -105,7 +116,7 @@ def _parse_leading_options(words: Sequence[str], launcher: str) -> tuple[list[Op
     return options, remaining[1:] if remaining[:1] == ["--"] else remaining
 
 
-def _parse_option(words: Sequence[str], launcher: str) -> tuple[Option, int]:
+def _parse_option(words: Sequence[str], launcher: str) -> tuple[LauncherOption, int]:
     """The option at the start of the words, and the number of words that it takes."""
     word, attached = words[0], ""
     if word.startswith("--"):
@@ -114,12 +125,12 @@ def _parse_option(words: Sequence[str], launcher: str) -> tuple[Option, int]:
     if launcher not in ("mpirun", "hydra"):
         name = name.replace("_", "-")
     if attached:
-        return Option(word, name, (attached,)), 1
+        return LauncherOption(word, name, (attached,)), 1
     letter = word[1:2]
     single = launcher == "srun" and len(word) > 2 and letter != "-"
     if single and letter in OPTIONS_WITH_ONE_VALUE["srun"]:
-        return Option(word, letter, (word[2:],)), 1
+        return LauncherOption(word, letter, (word[2:],)), 1
     count = int(name in OPTIONS_WITH_ONE_VALUE[launcher])
     if name in OPTIONS_WITH_TWO_VALUES[launcher]:
         count = 2
-    return Option(word, name, tuple(words[1 : 1 + count])), 1 + count
+    return LauncherOption(word, name, tuple(words[1 : 1 + count])), 1 + count

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from busbw.check.base import passed, skipped, unknown, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, needs_shell, rule
+from busbw.check.command.line import CHANGE_SCRIPT, CommandLine, needs_shell, rule
 from busbw.check.launcher import parameters
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -40,7 +40,7 @@ PROGRAM = CheckRow(
 
 
 @rule(PROGRAM)
-def check_program(line: Line) -> Iterator[Finding]:
+def check_program(line: CommandLine) -> Iterator[Finding]:
     """Whether each host finds the program: by a path, or by the PATH that the ranks get."""
     if line.launcher != "mpirun" or not line.several or not line.program:
         yield skipped("not a line of Open MPI's mpirun with a program for several hosts")
@@ -61,7 +61,7 @@ def check_program(line: Line) -> Iterator[Finding]:
         yield _judge_name(program, line.program_path)
 
 
-def _passes_path(line: Line) -> bool:
+def _passes_path(line: CommandLine) -> bool:
     """Whether the ranks get the PATH of the line, or a directory to look in."""
     if line.has(*DIRECTORY_OPTIONS) or any(name == VARIABLE for name, _ in line.passed):
         return True

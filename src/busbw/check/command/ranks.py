@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, Line, Place, inner, rule
+from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, CommandLine, HostSlots, inner, rule
 from busbw.check.command.parse_line import parse
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -29,7 +29,7 @@ HOSTS = CheckRow(
 
 
 @rule(HOSTS)
-def check_hosts(line: Line) -> Iterator[Finding]:
+def check_hosts(line: CommandLine) -> Iterator[Finding]:
     """Whether each host of -H has a number of slots, * or auto after its colon."""
     if not line.hosts:
         yield skipped("the line names no hosts")
@@ -56,7 +56,7 @@ def check_hosts(line: Line) -> Iterator[Finding]:
     )
 
 
-def _spelled(host: Place) -> str:
+def _spelled(host: HostSlots) -> str:
     return f"{host.name}:{host.slots}" if host.slots else host.name
 
 
@@ -64,7 +64,7 @@ def _with_slots(name: str, slots: str) -> str:
     return name if ":" in name else name + slots
 
 
-def _separated(host: Place) -> list[str]:
+def _separated(host: HostSlots) -> list[str]:
     """The hosts that were meant, each with its slots: `h1:8` and `h2:8` for `h1:8:h2:8`."""
     names: list[str] = []
     for word in (host.name, *filter(None, host.slots.split(":"))):
@@ -93,7 +93,7 @@ SLOTS = CheckRow(
 
 
 @rule(SLOTS)
-def check_slots(line: Line) -> Iterator[Finding]:
+def check_slots(line: CommandLine) -> Iterator[Finding]:
     """The sum of the slots in -H, compared with the number of ranks."""
     ranks, by_host = line.ranks, line.slots
     if not by_host or ranks is None or line.has(*HOSTFILES) or line.allocated:
@@ -137,7 +137,7 @@ SPREAD = CheckRow(
 
 
 @rule(SPREAD)
-def check_spread(line: Line) -> Iterator[Finding]:
+def check_spread(line: CommandLine) -> Iterator[Finding]:
     """The ranks of each host, in the order in which mpirun fills the hosts."""
     ranks, nodes = line.ranks, line.nodes
     if not ranks or not nodes or nodes == 1 or line.launcher == "torchrun":
@@ -213,7 +213,7 @@ PER_NODE = CheckRow(
 
 
 @rule(PER_NODE)
-def check_per_node(line: Line) -> Iterator[Finding]:
+def check_per_node(line: CommandLine) -> Iterator[Finding]:
     """Ranks, hosts and ranks per host, compared with each other."""
     per_host, nodes, ranks = line.per_node, line.nodes, line.ranks
     several_torchruns = False
@@ -252,7 +252,7 @@ def check_per_node(line: Line) -> Iterator[Finding]:
         yield passed("", f"{ranks} ranks, at most {per_host} on each of {nodes} hosts")
 
 
-def _mapped_twice(line: Line) -> str:
+def _mapped_twice(line: CommandLine) -> str:
     """-npernode, -N or -pernode as it is written, if a different mapping is given too; else ''."""
     by_map = line.value("map-by") or ""
     options = [option for option in line.options if option.name in ("npernode", "N", "pernode")]

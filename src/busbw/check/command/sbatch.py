@@ -14,7 +14,7 @@ from busbw.check.command.line import (
     JOB_NODES,
     JOB_TASKS,
     JOB_TASKS_PER_NODE,
-    Option,
+    LauncherOption,
 )
 from busbw.check.command.parse_line import parse
 
@@ -58,7 +58,7 @@ def sbatch_wrap(words: list[str]) -> str:
     return wraps[-1] if wraps else ""
 
 
-def _number(option: Option) -> str:
+def _number(option: LauncherOption) -> str:
     """The number in an option's value; '' for other text, and for other resources than GPUs."""
     value = option.values[0] if option.values else ""
     count = _COUNT.fullmatch(value)
@@ -66,7 +66,7 @@ def _number(option: Option) -> str:
     return count[1] if count and not is_other else ""
 
 
-def _directives(text: str) -> Iterator[Option]:
+def _directives(text: str) -> Iterator[LauncherOption]:
     """The options of the #SBATCH lines; as for sbatch, they end at the first command."""
     for line in text.splitlines():
         directive = _DIRECTIVE.match(line)

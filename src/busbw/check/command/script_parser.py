@@ -46,7 +46,7 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     Without any, the last one for which the text exports variables of NCCL, as of deepspeed or
     python. UsageError if there is none, or a quotation does not end.
     """
-    reader = _Reader(operator_variables(text) | job_variables(text))
+    reader = _ScriptReader(operator_variables(text) | job_variables(text))
     for number, joined_line in _join_lines(with_lists_as_lines(text).splitlines(), source):
         reader.read(joined_line, number)
     if not reader.parsed and not reader.other:
@@ -58,7 +58,7 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     return reader.parsed or reader.other
 
 
-class _Reader:
+class _ScriptReader:
     """Reads the lines of a script in their order: what they export, and lists of options in
     variables, which it puts in place of `$ARGS` and `"${ARGS[@]}"`.
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, needs_shell, rule
+from busbw.check.command.line import CHANGE_SCRIPT, CommandLine, inner, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.parse_line import parse
 from busbw.check.types import Evidence, Finding
@@ -31,7 +31,7 @@ LOCAL = ("localhost", "127.", "0.0.0.0", "[::1]", "::1")
 
 
 @rule(SRUN_MPI)
-def check_srun_mpi(line: Line) -> Iterator[Finding]:
+def check_srun_mpi(line: CommandLine) -> Iterator[Finding]:
     """The option --mpi on a line that runs nccl-tests."""
     if line.launcher != "srun" or perf(line) is None or line.ranks == 1:
         yield skipped("not a line of srun with several ranks of nccl-tests")
@@ -85,7 +85,7 @@ TORCHRUN = CheckRow(
 
 
 @rule(TORCHRUN)
-def check_torchrun(line: Line) -> Iterator[Finding]:
+def check_torchrun(line: CommandLine) -> Iterator[Finding]:
     """The options of torchrun for several hosts, also of one that srun starts."""
     variables, environment = line.variables, line.environment or {}
     line = parse(inner(line.program)) if line.launcher == "srun" else line

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import CHANGE_SCRIPT, EXPORTS, Line, needs_shell, rule
+from busbw.check.command.line import CHANGE_SCRIPT, EXPORTS, CommandLine, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.shell_words import assignment, filled, word
 from busbw.check.types import Evidence, Finding
@@ -38,7 +38,7 @@ QUOTES = "\u2018\u2019\u201c\u201d"
 
 
 @rule(EXPORT)
-def check_export(line: Line) -> Iterator[Finding]:
+def check_export(line: CommandLine) -> Iterator[Finding]:
     """Variables without a value, variables that mpirun does not pass on, and srun's --export."""
     if line.launcher == "srun":
         faults = list(_judge_srun(line))
@@ -51,7 +51,7 @@ def check_export(line: Line) -> Iterator[Finding]:
         yield passed("", f"{len(line.variables)} variables")
 
 
-def _judge_srun(line: Line) -> Iterator[Finding]:
+def _judge_srun(line: CommandLine) -> Iterator[Finding]:
     export = line.value("export")
     if export is None:
         return
@@ -74,7 +74,7 @@ def _judge_srun(line: Line) -> Iterator[Finding]:
         yield warned("", message, Evidence("--export", export, "ALL,..."), fix=fix)
 
 
-def _judge_not_passed(line: Line) -> Iterator[Finding]:
+def _judge_not_passed(line: CommandLine) -> Iterator[Finding]:
     options = {name for name, _ in line.passed}
     names = dict.fromkeys((*(name for name, _ in line.before), *line.exported))
     unexported = [name for name in names if name not in options and not name.startswith(_FORWARDED)]
@@ -89,7 +89,7 @@ def _judge_not_passed(line: Line) -> Iterator[Finding]:
         )
 
 
-def _judge_without_value(line: Line) -> Iterator[Finding]:
+def _judge_without_value(line: CommandLine) -> Iterator[Finding]:
     defined = {name for name, _ in line.before} | set(line.environment or {})
     undefined = [
         name
@@ -133,7 +133,7 @@ VISIBLE_DEVICES = CheckRow(
 
 
 @rule(VISIBLE_DEVICES)
-def check_visible_devices(line: Line) -> Iterator[Finding]:
+def check_visible_devices(line: CommandLine) -> Iterator[Finding]:
     """The number of GPUs in the variable, compared with what the ranks of a host use."""
     value = dict(line.variables).get(VARIABLE)
     if value is None:
@@ -171,7 +171,7 @@ REPEATED = CheckRow(
 
 
 @rule(REPEATED)
-def check_repeated(line: Line) -> Iterator[Finding]:
+def check_repeated(line: CommandLine) -> Iterator[Finding]:
     """Names with different values, and for Open MPI 4 also names given twice with one value."""
     assignments = [(name, value) for name, value in line.variables if value is not None]
     assignments += [
@@ -222,7 +222,7 @@ DASHES = CheckRow(
 
 
 @rule(DASHES)
-def check_dashes(line: Line) -> Iterator[Finding]:
+def check_dashes(line: CommandLine) -> Iterator[Finding]:
     """Whether a word has a dash or quote that is not ASCII, or is a blank at the line's end."""
     strange = [word for word in line.argv if word[:1] in [*LONG_DASHES] or set(word) & set(QUOTES)]
     if strange:

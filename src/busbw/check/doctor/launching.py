@@ -35,7 +35,7 @@ from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
 from busbw.launch.failures import known_error
-from busbw.launch.hosts import Host, hosts_text, without_user
+from busbw.launch.hosts import LaunchHost, hosts_text, without_user
 from busbw.launch.remote_ps import SSH_FAILED
 
 # Open MPI 5 waits without end for a program that ends at once, in 1 of 60 starts on a busy host:
@@ -73,7 +73,7 @@ def ifname(context: LaunchContext) -> str:
 
 def start(context: LaunchContext) -> Stage:
     """mpirun starts one process on each host, which prints the host's name."""
-    one_each = tuple(Host(name, 1) for name in context.names)
+    one_each = tuple(LaunchHost(name, 1) for name in context.names)
     try:
         line = mpirun.command(mpirun.find(), NAMES_ITSELF, len(one_each), one_each, ifname(context))
     except BusbwError as error:
@@ -127,7 +127,9 @@ def _run_busbw(context: LaunchContext, name: str, sweep: Sequence[str], per_host
 
     `per_host` is the number of ranks on each host, 0 for one on each slot.
     """
-    hosts = hosts_text([Host(host.name, per_host or host.slots or 1) for host in context.hosts])
+    hosts = hosts_text(
+        [LaunchHost(host.name, per_host or host.slots or 1) for host in context.hosts]
+    )
     limit = f"{context.limit_s:g}"
     words = ["run", *sweep, "--hosts", hosts, "--timing", "classic", "--iters", "5", "--brief"]
     words += ["--launch-limit", limit, "--limit", limit]
@@ -279,7 +281,7 @@ def stages(context: LaunchContext) -> Iterator[Stage]:
 def commands(context: LaunchContext) -> dict[str, str]:
     """Command lines for the user's program over these hosts, on the network that works."""
     network = ifname(context)
-    hosts = tuple(Host(host.name, host.slots or 1) for host in context.hosts)
+    hosts = tuple(LaunchHost(host.name, host.slots or 1) for host in context.hosts)
     ranks = sum(host.slots for host in hosts)
     variables = _socket_variables(context)
     line = mpirun.command(mpirun.find(), PROGRAM, ranks, hosts, network, variables)

@@ -22,9 +22,9 @@ from busbw.core.finding import Verdict
 from busbw.core.host_ranges import listed
 from busbw.core.sizes import counted
 from busbw.launch import remote
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import LaunchHost
 from busbw.launch.interfaces import is_cidr, resolve
-from busbw.launch.remote import Done
+from busbw.launch.remote import CommandResult
 
 NODE = "busbw.check.doctor.node"
 PORT_RANGE = (20000, 30000)  # below the kernel's ephemeral range, above common services
@@ -54,7 +54,7 @@ class Identity(TypedDict):
     gpus: NotRequired[int]
 
 
-def parse_identity(done: Done) -> Identity:
+def parse_identity(done: CommandResult) -> Identity:
     """What a host answered; ValueError if it is no identity."""
     identity = done.answer(Identity)
     for name, text in identity["addresses"].items():
@@ -71,7 +71,7 @@ class LaunchContext:
     `identities` by host, and `networks`, the subnets that work.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[LaunchHost, ...]
     limit_s: float
     ifname: str = ""
     engine: str = "auto"
@@ -93,11 +93,11 @@ class LaunchContext:
         nowhere = len(self.without_gpus) == len(self.identities)
         return self.engine == "mpi" or (self.engine == "auto" and nowhere)
 
-    def on_all(self, words: Sequence[str], stdin: bytes = b"") -> list[Done]:
+    def on_all(self, words: Sequence[str], stdin: bytes = b"") -> list[CommandResult]:
         """Run a command on all hosts at the same time, with the same `stdin`."""
         return self.on_each(words, dict.fromkeys(self.names, stdin))
 
-    def on_each(self, words: Sequence[str], stdin: Mapping[str, bytes]) -> list[Done]:
+    def on_each(self, words: Sequence[str], stdin: Mapping[str, bytes]) -> list[CommandResult]:
         """Run a command on all hosts at the same time, with the `stdin` of each host."""
         return remote.run_each(dict.fromkeys(self.names, words), self.limit_s, stdin, together=True)
 

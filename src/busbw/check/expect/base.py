@@ -71,7 +71,7 @@ def hidden(machine: Machine) -> str:
 
 
 @dataclass
-class Comparison:
+class PartComparison:
     """The values of one part compared with what is expected of it."""
 
     target: Target

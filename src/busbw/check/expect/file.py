@@ -22,7 +22,7 @@ from busbw.check.expect.base import Expectation, Target
 from busbw.check.expect.spec import Expectations, Mute
 from busbw.check.machine import Machine
 from busbw.check.registry import EXPECTATIONS, OF_MACHINE, examine, find_of_machine
-from busbw.check.types import Checked, CheckReport, Finding, Muted, overall
+from busbw.check.types import CheckReport, Finding, MutedFinding, ReportedFinding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_text
@@ -130,7 +130,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectationFile:
     """A file that was read, with the line of each key."""
 
     name: str
@@ -160,7 +160,7 @@ def load(name: str, today: date | None = None) -> Text:
         raise UsageError(f"--expect {name}: byte {error.start} is not UTF-8", MADE_BY) from error
 
 
-def parse(file: Text) -> Expected:
+def parse(file: Text) -> ExpectationFile:
     """The expectations of a file.
 
     UsageError if it is not valid TOML or empty, and for unknown keys, wrong types and unknown
@@ -174,7 +174,7 @@ def parse(file: Text) -> Expected:
         node = msgspec.convert(table, Expectations)
     except msgspec.ValidationError as error:
         raise _usage_error(file, table, str(error)) from error
-    expected = Expected(file.name, node, lines(file.text), file.today)
+    expected = ExpectationFile(file.name, node, lines(file.text), file.today)
     if not table:
         raise UsageError(f"{file.name}: it is empty", MADE_BY)
     _require_known_checks(expected)
@@ -254,7 +254,7 @@ def _hint(key: Key) -> str:
     return MADE_BY
 
 
-def _require_known_checks(expected: Expected) -> None:
+def _require_known_checks(expected: ExpectationFile) -> None:
     """UsageError for a mute or severity of an unknown check, and for a lowered severity."""
     for index, mute in enumerate(expected.node.mute):
         _require_known_check(expected, mute.check, "mute", index, "check")
@@ -272,7 +272,7 @@ def _require_known_checks(expected: Expected) -> None:
             )
 
 
-def _require_known_check(expected: Expected, name: str, *key: str | int) -> None:
+def _require_known_check(expected: ExpectationFile, name: str, *key: str | int) -> None:
     try:
         find_of_machine(name)
     except UsageError as error:
@@ -304,17 +304,17 @@ def judge(
     return settled(examine(source, [*checks, *of_file], name), expected)
 
 
-def _bind(expectation: Expectation, expected: Expected) -> Check:
+def _bind(expectation: Expectation, expected: ExpectationFile) -> Check:
     return CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
 
 
 def _judge_expectation(
-    expectation: Expectation, expected: Expected, machine: Machine
+    expectation: Expectation, expected: ExpectationFile, machine: Machine
 ) -> Iterable[Finding]:
     return expectation.judge(Target(machine, expected.node, expected.where, expected.today))
 
 
-def settled(report: CheckReport, expected: Expected) -> CheckReport:
+def settled(report: CheckReport, expected: ExpectationFile) -> CheckReport:
     """The report with severities raised, and muted findings apart from those that count."""
     findings, mutes = [], []
     for finding in report.findings:
@@ -329,7 +329,7 @@ def settled(report: CheckReport, expected: Expected) -> CheckReport:
     )
 
 
-def _raised(finding: Checked, expected: Expected) -> Checked:
+def _raised(finding: ReportedFinding, expected: ExpectationFile) -> ReportedFinding:
     key = next((key for key in expected.node.severity if _is_of_check(finding, key)), None)
     if key is None or finding.verdict is not Verdict.WARN:
         return finding
@@ -337,26 +337,26 @@ def _raised(finding: Checked, expected: Expected) -> Checked:
     return msgspec.structs.replace(finding, verdict=Verdict.FAIL, message=message)
 
 
-def _muted(finding: Checked, host: str, expected: Expected) -> Muted | None:
+def _muted(finding: ReportedFinding, host: str, expected: ExpectationFile) -> MutedFinding | None:
     """The finding with the first mute that applies; None without one, or if it needs none."""
     if finding.verdict not in MUTABLE:
         return None
     for number, mute in _active_mutes(host, expected):
         if _is_of_check(finding, mute.check) and mute.subject in (None, finding.subject):
             where = expected.where("mute", number)
-            return Muted(
+            return MutedFinding(
                 finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where
             )
     return None
 
 
-def _active_mutes(host: str, expected: Expected) -> Iterator[tuple[int, Mute]]:
+def _active_mutes(host: str, expected: ExpectationFile) -> Iterator[tuple[int, Mute]]:
     """The mutes of a host that have not ended."""
     for number, mute in enumerate(expected.node.mute):
         if mute.host in (None, host) and expected.today <= mute.until:
             yield number, mute
 
 
-def _is_of_check(finding: Checked, name: str) -> bool:
+def _is_of_check(finding: ReportedFinding, name: str) -> bool:
     """Whether a finding is of the check with this id or name."""
     return name.upper() == finding.id or name == finding.name

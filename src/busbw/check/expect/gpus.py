@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.expect import inventory
-from busbw.check.expect.base import HOSTNAME, Comparison, Target, expectation, gib, hidden
+from busbw.check.expect.base import HOSTNAME, PartComparison, Target, expectation, gib, hidden
 from busbw.check.gpu.per_gpu import confined
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -99,7 +99,9 @@ def _values_expected(target: Target) -> list[bool]:
     return [value is not None for value in values]
 
 
-def _count_gpus(target: Target, gpus: list[inventory.Gpu], on_pci: tuple[str, ...]) -> _Number:
+def _count_gpus(
+    target: Target, gpus: list[inventory.InventoryGpu], on_pci: tuple[str, ...]
+) -> _Number:
     expected = target.node.gpus
     expected_count = expected.count if expected.count is not None else len(expected.addresses)
     key = "count" if expected.count is not None else "addresses"
@@ -118,7 +120,7 @@ def _count_gpus(target: Target, gpus: list[inventory.Gpu], on_pci: tuple[str, ..
     )
 
 
-def _judge_number(target: Target, gpus: list[inventory.Gpu]) -> Iterator[Finding]:
+def _judge_number(target: Target, gpus: list[inventory.InventoryGpu]) -> Iterator[Finding]:
     if target.node.gpus.count is None and not target.node.gpus.addresses:
         return
     on_pci = gpus_on_pci(target.machine)
@@ -146,7 +148,7 @@ def _judge_number(target: Target, gpus: list[inventory.Gpu]) -> Iterator[Finding
         yield warned(address, message, number.evidence, fix=fix)
 
 
-def _in_another_order(target: Target, gpus: list[inventory.Gpu]) -> bool:
+def _in_another_order(target: Target, gpus: list[inventory.InventoryGpu]) -> bool:
     """Whether all GPUs are at expected addresses, which have other numbers."""
     addresses, expected = [gpu.address for gpu in gpus], target.node.gpus.addresses
     return addresses != expected and sorted(addresses) == sorted(expected)
@@ -168,7 +170,7 @@ def _judge_too_few(target: Target, number: _Number) -> Iterator[Finding]:
 
 
 def _judge_unlisted(
-    target: Target, gpus: list[inventory.Gpu], on_pci: tuple[str, ...], expected: int
+    target: Target, gpus: list[inventory.InventoryGpu], on_pci: tuple[str, ...], expected: int
 ) -> Iterator[Finding]:
     """The GPUs that PCI has and NVML does not list."""
     listed = {gpu.address for gpu in gpus if gpu.address}
@@ -190,7 +192,7 @@ def _judge_unlisted(
 
 
 def _judge_gpu(
-    target: Target, gpu: inventory.Gpu, serial: str | None, serials: list[str]
+    target: Target, gpu: inventory.InventoryGpu, serial: str | None, serials: list[str]
 ) -> Iterator[Finding]:
     if gpu.error:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error, target.expected("readable", "gpus"))
@@ -205,7 +207,7 @@ def _judge_gpu(
     if _differs(gpu.serial, serial):
         what = "the order is meant" if gpu.serial in serials else "the GPU was replaced"
         fix = f"nvidia-smi --query-gpu=index,serial,pci.bus_id --format=csv; if {what}, learn anew"
-    compared = Comparison(target, gpu.label, fix)
+    compared = PartComparison(target, gpu.label, fix)
 
     def place(function: str) -> str:
         return f"nvmlDeviceGet{function}, {gpu.label}"
@@ -234,7 +236,7 @@ def _judge_gpu(
     yield from compared.findings()
 
 
-def _fix_of_gpu(target: Target, gpu: inventory.Gpu) -> str:
+def _fix_of_gpu(target: Target, gpu: inventory.InventoryGpu) -> str:
     """The command for a wrong mode; for wrong hardware there is none."""
     expected, index = target.node.gpus, gpu.label.rpartition(" ")[2]
     if _differs(gpu.model, expected.model):
@@ -299,7 +301,7 @@ def expect_nvlinks(target: Target) -> Iterator[Finding]:
     if not gpus and (expected.nvlinks or expected.nvlink_gb_s):
         yield unknown("", "the NVLinks cannot be read: NVML lists no GPU that it can read")
     for gpu in gpus:
-        compared = Comparison(
+        compared = PartComparison(
             target, gpu.label, NVLINKS.fix.format(gpu=gpu.label.rpartition(" ")[2])
         )
         place = f"nvmlDeviceGetNvLinkState, {gpu.label}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import skipped
 from busbw.check.expect import inventory
-from busbw.check.expect.base import Comparison, Target, expectation, gib
+from busbw.check.expect.base import PartComparison, Target, expectation, gib
 from busbw.check.expect.network import port_groups
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -44,7 +44,7 @@ MEMINFO = "/proc/meminfo"
 @expectation(VERSIONS)
 def expect_versions(target: Target) -> Iterator[Finding]:
     machine, expected = target.machine, target.node.versions
-    compared = Comparison(target, "", VERSIONS.fix)
+    compared = PartComparison(target, "", VERSIONS.fix)
     if expected.driver_min or expected.driver_max:
         _compare_version(
             compared,
@@ -79,7 +79,7 @@ def expect_versions(target: Target) -> Iterator[Finding]:
 
 
 def _compare_version(
-    compared: Comparison, quantity: str, text: str | None, keys: tuple[str, str], where: str
+    compared: PartComparison, quantity: str, text: str | None, keys: tuple[str, str], where: str
 ) -> None:
     """`text` must be a version from the first key's to the second's."""
     oldest, newest = (getattr(compared.target.node.versions, key) for key in keys)
@@ -131,7 +131,7 @@ CPUS = CheckRow(
 @expectation(CPUS)
 def expect_cpus(target: Target) -> Iterator[Finding]:
     machine, expected = target.machine, target.node.cpus
-    compared = Comparison(target, "", CPUS.fix)
+    compared = PartComparison(target, "", CPUS.fix)
     if expected.sockets is not None:
         compared.same(
             "number of sockets",
@@ -190,7 +190,7 @@ def expect_memory(target: Target) -> Iterator[Finding]:
     fix = MEMORY.fix
     if fewer_pages and enough_ram:
         fix = f"sysctl -w vm.nr_hugepages={expected.hugepages}"
-    compared = Comparison(target, "", fix)
+    compared = PartComparison(target, "", fix)
     compared.least(
         "RAM",
         ram,
@@ -269,7 +269,7 @@ def _compare_link(
     table: tuple[str | int, ...],
 ) -> list[Finding]:
     expected = target.node.gpus if table == ("gpus",) else target.node.ports[int(table[1])]
-    compared = Comparison(target, name, PCIE.fix.format(bdf=bdf or name))
+    compared = PartComparison(target, name, PCIE.fix.format(bdf=bdf or name))
     # An idle GPU lowers its speed, and is compared by the highest possible one.
     which = "{current,max}_link_speed" if table == ("gpus",) else "current_link_speed"
     compared.least(

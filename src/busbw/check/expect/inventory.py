@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import gbits, own_ports
 from busbw.check.nvlink.fabric import nominal_rate
 from busbw.core.topology import Gpu as TopologyGpu
@@ -14,7 +14,7 @@ from busbw.host.gpu_health import GpuHealth
 from busbw.host.interfaces import Interface
 from busbw.host.nic import RDMA
 from busbw.host.nvml_health import read_health
-from busbw.host.pci import Link, read_devices, read_link
+from busbw.host.pci import PcieLink, read_devices, read_link
 from busbw.host.settings import cpu_set, named_counts
 
 # GT/s by PCIe generation, for GPUs whose link only NVML shows.
@@ -27,7 +27,7 @@ _GBIT = 1e9 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class InventoryGpu:
     """One GPU that NVML lists. `error` says why NVML cannot read it."""
 
     label: str
@@ -46,7 +46,7 @@ class Gpu:
     pcie_width: int | None = None
 
 
-def gpus(machine: Machine) -> list[Gpu]:
+def gpus(machine: Machine) -> list[InventoryGpu]:
     """All GPUs that NVML lists."""
     health = read_health(machine)
     if health.gpus or not machine.host.gpus:
@@ -55,13 +55,13 @@ def gpus(machine: Machine) -> list[Gpu]:
     return [_of_topology(machine, gpu) for gpu in machine.host.gpus]
 
 
-def _of_health(machine: Machine, gpu: GpuHealth) -> Gpu:
+def _of_health(machine: Machine, gpu: GpuHealth) -> InventoryGpu:
     if gpu.error:
-        return Gpu(label=gpu.label, address=gpu.bus_id, error=gpu.error)
+        return InventoryGpu(label=gpu.label, address=gpu.bus_id, error=gpu.error)
     rates = [nominal_rate(gpu, link) for link in gpu.active]
     known = [rate / 1e9 for rate in rates if rate]
     speed, width = gpu_link(machine, gpu.bus_id, gpu.index)
-    return Gpu(
+    return InventoryGpu(
         label=gpu.label,
         address=gpu.bus_id,
         model=gpu.name,
@@ -78,9 +78,9 @@ def _of_health(machine: Machine, gpu: GpuHealth) -> Gpu:
     )
 
 
-def _of_topology(machine: Machine, gpu: TopologyGpu) -> Gpu:
+def _of_topology(machine: Machine, gpu: TopologyGpu) -> InventoryGpu:
     speed, width = gpu_link(machine, gpu.bus_id, gpu.index)
-    return Gpu(
+    return InventoryGpu(
         label=f"GPU {gpu.index}",
         address=gpu.bus_id,
         model=gpu.name,
@@ -107,7 +107,7 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
     return link.speed if busy else _possible(machine, bdf, link), link.width
 
 
-def _possible(machine: Machine, bdf: str, link: Link) -> float | None:
+def _possible(machine: Machine, bdf: str, link: PcieLink) -> float | None:
     device = read_devices(machine).get(bdf)
     above = read_link(machine, device.above[-1]).speed_max if device and device.above else None
     return min(
@@ -115,29 +115,29 @@ def _possible(machine: Machine, bdf: str, link: Link) -> float | None:
     )
 
 
-def ports(machine: Machine) -> list[Port]:
+def ports(machine: Machine) -> list[RdmaPort]:
     """The RDMA ports that the node uses itself."""
     return list(own_ports(machine))
 
 
-def port_rate(machine: Machine, port: Port) -> float | None:
+def port_rate(machine: Machine, port: RdmaPort) -> float | None:
     """Gbit/s of an active port. The rate of one that is down means nothing."""
     return (gbits(machine, port) or None) if port.active else None
 
 
-def port_state(machine: Machine, port: Port) -> str | None:
+def port_state(machine: Machine, port: RdmaPort) -> str | None:
     """`ACTIVE`, `INIT` or `DOWN`; None if it cannot be read."""
     text = machine.text(f"{port.path}/state")
     return text.rpartition(" ")[2] if text else None
 
 
-def firmware(machine: Machine, port: Port) -> str | None:
+def firmware(machine: Machine, port: RdmaPort) -> str | None:
     """The version of the firmware of the port's device; None if it cannot be read."""
     return machine.text(f"{RDMA}/{port.device}/fw_ver") or None
 
 
-def port_link(machine: Machine, port: Port) -> Link:
-    return read_link(machine, port.bdf) if port.bdf else Link(None, None, None, None)
+def port_link(machine: Machine, port: RdmaPort) -> PcieLink:
+    return read_link(machine, port.bdf) if port.bdf else PcieLink(None, None, None, None)
 
 
 def interfaces(machine: Machine) -> list[Interface]:

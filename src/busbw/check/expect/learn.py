@@ -13,21 +13,21 @@ from busbw.check.expect.base import HOSTNAME
 from busbw.check.expect.spec import (
     Cpus,
     Expectations,
-    Gpus,
+    ExpectedGpus,
+    ExpectedMemory,
+    ExpectedPorts,
     Interfaces,
-    Memory,
     Mount,
-    Ports,
     Storage,
     Versions,
 )
 from busbw.check.gpu.per_gpu import confined
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.registry import CHECKS, examine
 from busbw.check.types import CheckReport
 from busbw.host.gpu import gpus_on_pci, switches_on_pci
 from busbw.host.interfaces import Interface
-from busbw.host.mounts import Mounted, read_mounts, read_space, total_bytes
+from busbw.host.mounts import MountedFileSystem, read_mounts, read_space, total_bytes
 from busbw.host.source import Source
 
 Table = TypeVar("Table", bound=msgspec.Struct)
@@ -49,11 +49,11 @@ def learn(machine: Machine) -> Expectations:
     What cannot be read, or understood, is not expected.
     """
     return Expectations(
-        gpus=_read_table(_gpus, machine, Gpus()),
+        gpus=_read_table(_gpus, machine, ExpectedGpus()),
         ports=_read_tables(_ports, machine),
         interfaces=_read_tables(_interfaces, machine),
         cpus=_read_table(_cpus, machine, Cpus()),
-        memory=_read_table(_memory, machine, Memory()),
+        memory=_read_table(_memory, machine, ExpectedMemory()),
         versions=_read_table(_versions, machine, Versions()),
         storage=_read_table(_storage, machine, Storage()),
         mounts=_read_tables(_mounts, machine),
@@ -113,12 +113,12 @@ def _smallest(values: Sequence[int | None]) -> int | None:
     return min(known) if known and len(known) == len(values) else None
 
 
-def _gpus(machine: Machine) -> Gpus:
+def _gpus(machine: Machine) -> ExpectedGpus:
     gpus = [gpu for gpu in inventory.gpus(machine) if not gpu.error]
     switches = len(switches_on_pci(machine)) or None
     if not gpus:
-        return Gpus(nvswitches=switches)  # without NVML, GPUs cannot be compared later
-    return Gpus(
+        return ExpectedGpus(nvswitches=switches)  # without NVML, GPUs cannot be compared later
+    return ExpectedGpus(
         count=len(gpus) if confined(machine) else max(len(gpus), len(gpus_on_pci(machine))),
         addresses=[gpu.address for gpu in gpus if gpu.address],
         model=_common_value(gpu.model for gpu in gpus) or None,
@@ -137,7 +137,7 @@ def _gpus(machine: Machine) -> Gpus:
     )
 
 
-def _serials(machine: Machine, gpus: Sequence[inventory.Gpu]) -> list[str]:
+def _serials(machine: Machine, gpus: Sequence[inventory.InventoryGpu]) -> list[str]:
     """The serial number of each GPU after the name of the host; [] if one has none."""
     serials = [gpu.serial for gpu in gpus if gpu.serial]
     host = machine.text(HOSTNAME)
@@ -154,19 +154,19 @@ def _group_by(parts: Sequence[Part], key: Callable[[Part], object]) -> list[list
     return sorted(groups.values(), key=len, reverse=True)
 
 
-def _ports(machine: Machine) -> list[Ports]:
+def _ports(machine: Machine) -> list[ExpectedPorts]:
     """Groups of ports alike. Of ports that are down, it learns only that they are there."""
 
-    def traits(port: Port) -> tuple[object, ...]:
+    def traits(port: RdmaPort) -> tuple[object, ...]:
         return port.layer, port.active, inventory.port_rate(machine, port)
 
     return [_port_group(machine, group) for group in _group_by(inventory.ports(machine), traits)]
 
 
-def _port_group(machine: Machine, ports: Sequence[Port]) -> Ports:
+def _port_group(machine: Machine, ports: Sequence[RdmaPort]) -> ExpectedPorts:
     links = [inventory.port_link(machine, port) for port in ports]
     active = ports[0].active
-    return Ports(
+    return ExpectedPorts(
         count=len(ports),
         names=[port.name for port in ports],
         link_layer=ports[0].layer or None,
@@ -212,8 +212,8 @@ def _cpus(machine: Machine) -> Cpus:
     )
 
 
-def _memory(machine: Machine) -> Memory:
-    return Memory(
+def _memory(machine: Machine) -> ExpectedMemory:
+    return ExpectedMemory(
         ram_bytes=inventory.ram_bytes(machine), hugepages=inventory.hugepages(machine) or None
     )
 
@@ -243,13 +243,13 @@ def _mounts(machine: Machine) -> list[Mount]:
     return [_mount(machine, mount) for mount in sorted(kept.values(), key=lambda mount: mount.path)]
 
 
-def _lasting_mounts(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
+def _lasting_mounts(mounted: dict[str, MountedFileSystem]) -> dict[str, MountedFileSystem]:
     """File systems with data that stay, each once.
 
     Parts of one that are mounted again do not count, nor what an automounter mounts on demand.
     """
     on_demand = tuple(f"{mount.path}/" for mount in mounted.values() if mount.kind == AUTOMATIC)
-    kept: dict[str, Mounted] = {}
+    kept: dict[str, MountedFileSystem] = {}
     for mount in sorted(mounted.values(), key=lambda mount: len(mount.path)):
         is_whole = mount.root == "/" or mount.kind == "btrfs"
         passing = f"{mount.path}/".startswith(TEMPORARY_MOUNTS + on_demand)
@@ -258,7 +258,7 @@ def _lasting_mounts(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
     return kept
 
 
-def _mount(machine: Machine, mounted: Mounted) -> Mount:
+def _mount(machine: Machine, mounted: MountedFileSystem) -> Mount:
     size = total_bytes(read_space(machine, mounted.path))
     return Mount(
         path=mounted.path,

@@ -10,8 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, skipped, unknown, warned
 from busbw.check.expect import inventory
-from busbw.check.expect.base import Comparison, Target, expectation, hidden
-from busbw.check.machine import Port
+from busbw.check.expect.base import PartComparison, Target, expectation, hidden
+from busbw.check.machine import RdmaPort
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -20,7 +20,7 @@ from busbw.host.interfaces import NET, Interface
 from busbw.host.nic import RDMA
 
 
-class Group(Protocol):
+class PartGroup(Protocol):
     """A group of parts that are alike."""
 
     @property
@@ -32,7 +32,7 @@ class Group(Protocol):
         """The names of the parts; empty for any names."""
 
 
-class Named(Protocol):
+class NamedPart(Protocol):
     """A part with a name."""
 
     @property
@@ -40,16 +40,16 @@ class Named(Protocol):
         """The name of the part."""
 
 
-Part = TypeVar("Part", bound=Named)
-Compare = Callable[[Part, int], Comparison]  # a part with the group of this number
+Part = TypeVar("Part", bound=NamedPart)
+Compare = Callable[[Part, int], PartComparison]  # a part with the group of this number
 
 
 @dataclass
-class Filled(Generic[Part]):
+class FilledGroup(Generic[Part]):
     """A group with the parts that stand for it. `number` counts the groups from 0."""
 
     number: int
-    group: Group
+    group: PartGroup
     parts: list[Part]
 
     @property
@@ -72,21 +72,21 @@ class Filled(Generic[Part]):
 
 
 def assign(
-    parts: Sequence[Part], groups: Sequence[Group], compare: "Compare[Part]"
-) -> list[Filled[Part]]:
+    parts: Sequence[Part], groups: Sequence[PartGroup], compare: "Compare[Part]"
+) -> list[FilledGroup[Part]]:
     """The groups with their parts: by name, then each with the group that it is most like.
 
     A group that has its number of parts gets no more.
     """
 
-    def likeness(part: Part, filled: Filled[Part]) -> tuple[int, int]:
+    def likeness(part: Part, filled: FilledGroup[Part]) -> tuple[int, int]:
         compared = compare(part, filled.number)
         return -len(compared.good), len(compared.wrong)
 
     filled = []
     for number, group in enumerate(groups):
         named = [part for part in parts if part.name in group.names]
-        filled.append(Filled(number, group, named))
+        filled.append(FilledGroup(number, group, named))
     taken = {part.name for candidate in filled for part in candidate.parts}
     free = [part for part in parts if part.name not in taken]
     pairs = [(likeness(part, candidate), candidate, part) for candidate in filled for part in free]
@@ -110,7 +110,7 @@ class PartTable:
     fix: str
 
 
-def missing(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[Finding]:
+def missing(target: Target, filled: FilledGroup[Part], kind: PartTable) -> Iterator[Finding]:
     """A failure for each missing part, by its name where the file has names.
 
     If no part is missing, a warning for each expected name that none has.
@@ -134,14 +134,14 @@ def missing(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[F
         yield failed("", text, evidence, fix=kind.fix)
 
 
-def _judge_renamed(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[Finding]:
+def _judge_renamed(target: Target, filled: FilledGroup[Part], kind: PartTable) -> Iterator[Finding]:
     for name in filled.absent:
         message = f"no {kind.noun} is called {name}, though all {filled.expected_count} are there"
         fix = "if nodes name them differently, delete `names` from the file"
         yield warned(name, message, _evidence(target, filled, kind), fix=fix)
 
 
-def _evidence(target: Target, filled: Filled[Part], kind: PartTable) -> Evidence:
+def _evidence(target: Target, filled: FilledGroup[Part], kind: PartTable) -> Evidence:
     key = "names" if filled.group.count is None else "count"
     expected = target.expected(str(filled.expected_count), kind.table, filled.number, key)
     return Evidence(kind.where, ", ".join(part.name for part in filled.parts) or "none", expected)
@@ -201,16 +201,16 @@ def expect_ports(target: Target) -> Iterator[Finding]:
             yield from _compare_port(target, port, filled.number).findings("it is there")
 
 
-def port_groups(target: Target) -> list[Filled[Port]]:
+def port_groups(target: Target) -> list[FilledGroup[RdmaPort]]:
     """The groups of the file with the ports that stand for them."""
     return assign(
         inventory.ports(target.machine), target.node.ports, partial(_compare_port, target)
     )
 
 
-def _compare_port(target: Target, port: Port, number: int) -> Comparison:
+def _compare_port(target: Target, port: RdmaPort, number: int) -> PartComparison:
     machine, group = target.machine, target.node.ports[number]
-    compared = Comparison(
+    compared = PartComparison(
         target,
         port.name,
         f"mlxlink -d {word(port.device)} -m; drain the node; reseat or replace the cable, and check"
@@ -246,7 +246,7 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
     return compared
 
 
-def _compare_firmware(compared: Comparison, port: Port, number: int) -> None:
+def _compare_firmware(compared: PartComparison, port: RdmaPort, number: int) -> None:
     target, key = compared.target, ("ports", number, "firmware_min")
     oldest, where = target.node.ports[number].firmware_min, f"{RDMA}/{port.device}/fw_ver"
     if oldest is None:
@@ -320,10 +320,10 @@ def expect_interfaces(target: Target) -> Iterator[Finding]:
             yield from _compare_interface(target, interface, filled.number).findings("it is there")
 
 
-def _compare_interface(target: Target, interface: Interface, number: int) -> Comparison:
+def _compare_interface(target: Target, interface: Interface, number: int) -> PartComparison:
     group = target.node.interfaces[number]
     name = word(interface.name)
-    compared = Comparison(
+    compared = PartComparison(
         target,
         interface.name,
         f"ethtool {name}; ip link show {name}; drain the node; reseat the cable, and check the"

@@ -21,11 +21,11 @@ Text = Annotated[str, Meta(min_length=1)]
 TOLERANCE = 0.02
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _SpecTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the file."""
 
 
-class Gpus(_Table, frozen=True):
+class ExpectedGpus(_SpecTable, frozen=True):
     """All GPUs of the node, which are alike in the keys that are given."""
 
     count: Count | None = None
@@ -45,7 +45,7 @@ class Gpus(_Table, frozen=True):
     pcie_width: Count | None = None
 
 
-class Ports(_Table, frozen=True):
+class ExpectedPorts(_SpecTable, frozen=True):
     """A group of RDMA ports that are alike."""
 
     count: Count | None = None
@@ -58,7 +58,7 @@ class Ports(_Table, frozen=True):
     pcie_width: Count | None = None
 
 
-class Interfaces(_Table, frozen=True):
+class Interfaces(_SpecTable, frozen=True):
     """A group of network interfaces without RDMA that are alike."""
 
     count: Count | None = None
@@ -67,7 +67,7 @@ class Interfaces(_Table, frozen=True):
     mtu: Count | None = None
 
 
-class Cpus(_Table, frozen=True):
+class Cpus(_SpecTable, frozen=True):
     """CPUs, sockets and NUMA nodes."""
 
     sockets: Count | None = None
@@ -75,7 +75,7 @@ class Cpus(_Table, frozen=True):
     numa_nodes: Count | None = None
 
 
-class Memory(_Table, frozen=True):
+class ExpectedMemory(_SpecTable, frozen=True):
     """The memory of the host."""
 
     ram_bytes: Count | None = None
@@ -83,7 +83,7 @@ class Memory(_Table, frozen=True):
     hugepages: Count | None = None
 
 
-class Versions(_Table, frozen=True):
+class Versions(_SpecTable, frozen=True):
     """The oldest and newest versions. A newest version may be a prefix: 570 allows every 570.x."""
 
     driver_min: Text | None = None
@@ -95,13 +95,13 @@ class Versions(_Table, frozen=True):
     os_max: Text | None = None
 
 
-class Storage(_Table, frozen=True):
+class Storage(_SpecTable, frozen=True):
     """Local drives."""
 
     nvme: Count | None = None
 
 
-class Mount(_Table, frozen=True):
+class Mount(_SpecTable, frozen=True):
     """A file system that must be mounted."""
 
     path: Annotated[str, Meta(pattern="^/")]
@@ -110,7 +110,7 @@ class Mount(_Table, frozen=True):
     writable: bool | None = None
 
 
-class Mute(_Table, frozen=True):
+class Mute(_SpecTable, frozen=True):
     """Findings that are known.
 
     Those of a check, of one subject and on one host if these are given, until the end of a day.
@@ -123,14 +123,14 @@ class Mute(_Table, frozen=True):
     host: Text | None = None
 
 
-class Expectations(_Table, frozen=True):
+class Expectations(_SpecTable, frozen=True):
     """All tables of a file."""
 
-    gpus: Gpus = Gpus()
-    ports: list[Ports] = []
+    gpus: ExpectedGpus = ExpectedGpus()
+    ports: list[ExpectedPorts] = []
     interfaces: list[Interfaces] = []
     cpus: Cpus = Cpus()
-    memory: Memory = Memory()
+    memory: ExpectedMemory = ExpectedMemory()
     versions: Versions = Versions()
     storage: Storage = Storage()
     mounts: list[Mount] = []

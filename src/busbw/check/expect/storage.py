@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import inventory
-from busbw.check.expect.base import Comparison, Target, expectation, gib, hidden
+from busbw.check.expect.base import PartComparison, Target, expectation, gib, hidden
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
+from busbw.host.mounts import MOUNTINFO, MountedFileSystem, read_mounts, read_space, total_bytes
 from busbw.host.pci import DEVICES
 
 STORAGE = CheckRow(
@@ -64,9 +64,9 @@ def _judge_unmounted(target: Target, number: int, path: str) -> Finding:
     return failed(path, f"{path} is not mounted", evidence, fix=fix)
 
 
-def _judge_mount(target: Target, number: int, mounted: Mounted) -> list[Finding]:
+def _judge_mount(target: Target, number: int, mounted: MountedFileSystem) -> list[Finding]:
     expected = target.node.mounts[number]
-    compared = Comparison(target, mounted.path, _fix_of_mount(target, number, mounted))
+    compared = PartComparison(target, mounted.path, _fix_of_mount(target, number, mounted))
     compared.same("type", mounted.kind, expected.type, ("mounts", number, "type"), MOUNTINFO)
     if expected.writable:
         compared.same(
@@ -97,7 +97,7 @@ def _access(*, writable: bool) -> str:
     return "read and write" if writable else "read only"
 
 
-def _fix_of_mount(target: Target, number: int, mounted: Mounted) -> str:
+def _fix_of_mount(target: Target, number: int, mounted: MountedFileSystem) -> str:
     expected = target.node.mounts[number]
     if expected.writable and not mounted.writable:
         return (

@@ -12,7 +12,7 @@ from busbw.core.xids import Effect
 from busbw.core.xids import xid as xid_row
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
-from busbw.host.kernel_log_past import Line, PastLog
+from busbw.host.kernel_log_past import KernelLogLine, PastLog
 
 HOPPER = 90  # compute capability
 HARMLESS, SECONDARY = "harmless", "secondary"
@@ -54,14 +54,14 @@ def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LoggedErrors:
     """All errors of one number, severity and device."""
 
     bus: str
     number: int
     word: str  # what the line says of its severity or effect; '' if nothing
     times: int
-    line: Line  # the latest
+    line: KernelLogLine  # the latest
     age_s: float
     ago: str  # the age in words
 
@@ -72,13 +72,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedErrors:
     """The verdict on an event, as text, with its remedy."""
 
     verdict: Verdict
     text: str
     fix: str
-    event: Event
+    event: LoggedErrors
 
 
 @dataclass(slots=True)
@@ -103,16 +103,16 @@ class Resets:
         return self.driver_s is not None and self.driver_s > at_s
 
 
-def events(log: PastLog, *, switch: bool) -> list[Event]:
+def events(log: PastLog, *, switch: bool) -> list[LoggedErrors]:
     """The Xids of GPUs, or with `switch` the SXids of NVSwitches."""
-    by_key: dict[tuple[str, int, str], Event] = {}
+    by_key: dict[tuple[str, int, str], LoggedErrors] = {}
     for line in log.lines:
         for xid in logged_xids(line.text):
             if xid.switch is switch:
                 word = _switch_word(xid) if switch else _link_word(xid)
                 key = xid.bus, xid.number, word
                 times = by_key[key].times + 1 if key in by_key else 1
-                by_key[key] = Event(*key, times, line, log.age_s(line), log.ago(line))
+                by_key[key] = LoggedErrors(*key, times, line, log.age_s(line), log.ago(line))
     return list(by_key.values())
 
 
@@ -133,7 +133,7 @@ def recovery(text: str) -> str:
     return match[1] if match else ""
 
 
-def of_device(subject: str, judged: list[Judged]) -> Finding:
+def of_device(subject: str, judged: list[JudgedErrors]) -> Finding:
     """The finding on a device: its worst errors, then the others."""
     ordered = sorted(
         judged, key=lambda judgment: (SEVERITY.index(judgment.verdict), judgment.event.age_s)

@@ -10,7 +10,7 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
-from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.gpu_health import GpuHealth, NvmlGpus
 from busbw.host.nvml_health import read_health
 
 TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
@@ -77,7 +77,7 @@ def check_same_model(machine: Machine) -> Iterator[Finding]:
             yield passed("", f"{number}: {first.name}, VBIOS {first.vbios}")
 
 
-def _unreported(gpus: Gpus, message: str) -> Finding:
+def _unreported(gpus: NvmlGpus, message: str) -> Finding:
     """Unknown if NVML cannot read a GPU; else, or if it only withholds some, not offered."""
     unreadable = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
     make = unknown if unreadable else not_offered

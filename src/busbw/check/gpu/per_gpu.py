@@ -9,7 +9,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
 from busbw.host.gpu import gpus_on_pci
-from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.gpu_health import GpuHealth, NvmlGpus
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES
 
@@ -27,7 +27,7 @@ WSL_DEVICE = "dxg"
 WITHOUT_PCI = "/sys/bus/pci/devices cannot be read"
 
 
-def no_gpus(machine: Machine, gpus: Gpus) -> Finding | None:
+def no_gpus(machine: Machine, gpus: NvmlGpus) -> Finding | None:
     """Skip without NVIDIA GPUs, unknown or not offered if NVML cannot read them.
 
     None if it lists some.

@@ -19,7 +19,7 @@ from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
 from busbw.host.gpu import gpus_on_pci, switches_on_pci
-from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.gpu_health import GpuHealth, NvmlGpus
 from busbw.host.kernel_log_past import PastLog, gpus_seen, read_past
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES, read_devices
@@ -86,7 +86,7 @@ def check_count(machine: Machine) -> Iterator[Finding]:
     yield _judge_count(machine, gpus, on_pci)
 
 
-def _addresses_of_unread(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
+def _addresses_of_unread(gpus: NvmlGpus, on_pci: tuple[str, ...]) -> dict[int, str]:
     """Addresses of the GPUs that NVML cannot read.
 
     It counts GPUs in the order of PCI, and gives no address without reading.
@@ -96,13 +96,13 @@ def _addresses_of_unread(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
     return dict(zip(unread, others, strict=True)) if len(unread) == len(others) else {}
 
 
-def _driver_fails(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> bool:
+def _driver_fails(machine: Machine, gpus: NvmlGpus, on_pci: tuple[str, ...]) -> bool:
     """Whether the driver is there and NVML, its library, fails."""
     absent = any(word in gpus.reason for word in NOT_THE_DRIVER)
     return bool(on_pci) and "nvidia" in machine.modules and not absent and not without_gpus(machine)
 
 
-def _judge_without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Finding:
+def _judge_without_nvml(machine: Machine, gpus: NvmlGpus, on_pci: tuple[str, ...]) -> Finding:
     evidence = Evidence("NVML", gpus.reason, counted(len(on_pci), "GPU"))
     fix = "nvidia-smi; dmesg | grep NVRM; drain the host and reboot it"
     if machine.container:
@@ -122,7 +122,7 @@ def _judge_unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Finding]:
         yield failed(gpu.label, message, evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
 
 
-def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Finding:
+def _judge_count(machine: Machine, gpus: NvmlGpus, on_pci: tuple[str, ...]) -> Finding:
     listed = {gpu.bus_id for gpu in gpus.gpus}
     absent = [bdf for bdf in on_pci if bdf not in listed]
     evidence = Evidence(

@@ -12,8 +12,8 @@ from busbw.check.gpu.logged import (
     NO_ACTION,
     NVLINK_XID,
     SECONDARY,
-    Event,
-    Judged,
+    JudgedErrors,
+    LoggedErrors,
     Resets,
     events,
     of_device,
@@ -93,7 +93,7 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
     gpus = {short_bus(gpu.bus_id): gpu for gpu in read_health(machine).gpus if gpu.bus_id}
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
     log_resets = resets(log)
-    by_gpu: dict[str, list[Judged]] = {}
+    by_gpu: dict[str, list[JudgedErrors]] = {}
     numbers = {event.number for event in logged}
     for event in logged:
         cause = _CAUSE.search(event.line.text)
@@ -108,7 +108,7 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _judge_xid(event: Event, log_resets: Resets, gpu: GpuHealth | None) -> Judged:
+def _judge_xid(event: LoggedErrors, log_resets: Resets, gpu: GpuHealth | None) -> JudgedErrors:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
     effect = _effect_of_line(event, row.effect, gpu)
@@ -118,18 +118,18 @@ def _judge_xid(event: Event, log_resets: Resets, gpu: GpuHealth | None) -> Judge
     if action:
         remark = f": {action}{remark}"
         fix = f"drain the host first; {action.lower()}"
-    return Judged(verdict, text + remark, fix, event)
+    return JudgedErrors(verdict, text + remark, fix, event)
 
 
-def _judge_unlogged(event: Event, cause: int, log_resets: Resets) -> Judged:
+def _judge_unlogged(event: LoggedErrors, cause: int, log_resets: Resets) -> JudgedErrors:
     """Of an Xid that names its cause, whose own line the log has lost."""
     verdict, remark = _xid_verdict(event, Effect.WATCH, log_resets)
     text = f"Xid {event.number}{event.counted}, caused by Xid {cause} ({xid(cause).meaning})"
     fix = f"journalctl -k -b | grep 'Xid.*: {cause},' has the cause, which this log lacks"
-    return Judged(verdict, text + remark, fix, event)
+    return JudgedErrors(verdict, text + remark, fix, event)
 
 
-def _effect_of_line(event: Event, effect: Effect, gpu: GpuHealth | None) -> Effect:
+def _effect_of_line(event: LoggedErrors, effect: Effect, gpu: GpuHealth | None) -> Effect:
     """The effect that the line names, else that of the table.
 
     Whether a row still waits for a reset NVML says better (BW009), as the driver logs no reset.
@@ -143,7 +143,7 @@ def _effect_of_line(event: Event, effect: Effect, gpu: GpuHealth | None) -> Effe
     return effect
 
 
-def _xid_verdict(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verdict, str]:
+def _xid_verdict(event: LoggedErrors, effect: Effect, log_resets: Resets) -> tuple[Verdict, str]:
     """The verdict on an Xid, and a remark that explains it."""
     if effect is Effect.RECOVERY:
         return _verdict_of_request(event, log_resets)
@@ -159,7 +159,7 @@ def _xid_verdict(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verd
     return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
 
 
-def _verdict_of_request(event: Event, log_resets: Resets) -> tuple[Verdict, str]:
+def _verdict_of_request(event: LoggedErrors, log_resets: Resets) -> tuple[Verdict, str]:
     """The verdict on Xid 154, by which the driver asks for an action."""
     if recovery(event.line.text) == NO_ACTION:
         return Verdict.PASS, ""
@@ -168,7 +168,9 @@ def _verdict_of_request(event: Event, log_resets: Resets) -> tuple[Verdict, str]
     return Verdict.FAIL, ""
 
 
-def _verdict_until_reset(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verdict, str]:
+def _verdict_until_reset(
+    event: LoggedErrors, effect: Effect, log_resets: Resets
+) -> tuple[Verdict, str]:
     """The verdict on an Xid that holds until a reset.
 
     A GPU that came back after it was off the bus was reset, but only the driver can say that it is
@@ -232,10 +234,10 @@ def check_sxid(machine: Machine) -> Iterator[Finding]:
     yield from worst_first(_by_switch(logged, log))
 
 
-def _by_switch(logged: list[Event], log: PastLog) -> list[Finding]:
+def _by_switch(logged: list[LoggedErrors], log: PastLog) -> list[Finding]:
     log_resets = resets(log)
     ended = {(event.bus, event.number): event.line.at_s for event in logged}
-    by_switch: dict[str, list[Judged]] = {}
+    by_switch: dict[str, list[JudgedErrors]] = {}
     for event in logged:
         end = ended.get((event.bus, sxid(event.number).ended_by), NEVER_S)
         by_switch.setdefault(event.bus, []).append(
@@ -244,7 +246,7 @@ def _by_switch(logged: list[Event], log: PastLog) -> list[Finding]:
     return [of_device(f"NVSwitch {bus}", judged) for bus, judged in by_switch.items()]
 
 
-def _judge_sxid(event: Event, log_resets: Resets, *, over: bool) -> Judged:
+def _judge_sxid(event: LoggedErrors, log_resets: Resets, *, over: bool) -> JudgedErrors:
     row = sxid(event.number)
     effect = row.judged(event.word)
     kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[
@@ -252,11 +254,11 @@ def _judge_sxid(event: Event, log_resets: Resets, *, over: bool) -> Judged:
     ]
     text = f"SXid {event.number} ({kind}{row.meaning}){event.counted}"
     verdict, remark = _sxid_verdict(event, effect, log_resets, over=over)
-    return Judged(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)
+    return JudgedErrors(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)
 
 
 def _sxid_verdict(
-    event: Event, effect: SwitchEffect, log_resets: Resets, *, over: bool
+    event: LoggedErrors, effect: SwitchEffect, log_resets: Resets, *, over: bool
 ) -> tuple[Verdict, str]:
     if effect is SwitchEffect.NOTE:
         return Verdict.PASS, ""

@@ -25,7 +25,7 @@ KTHREADD = "/proc/2/comm"  # the parent of kernel threads, only in the host's na
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class BlockedProcess:
     """A process in state D, and the kernel function in which it waits.
 
     '' in old snapshots, and for who may not see it.
@@ -73,7 +73,7 @@ def check_stuck_processes(machine: Machine) -> Iterator[Finding]:
     if not processes:
         yield _judge_none_stuck(machine)
         return
-    waits = [Wait(*process) for process in processes]
+    waits = [BlockedProcess(*process) for process in processes]
     stuck = [wait for wait in waits if not wait.function.startswith(DISK_WAITS)]
     if not stuck:
         message = (

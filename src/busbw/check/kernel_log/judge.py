@@ -9,12 +9,12 @@ from busbw.check.machine import Machine
 from busbw.check.shell_words import word
 from busbw.check.types import SEVERITY, Evidence, Finding
 from busbw.core.finding import Verdict
-from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, TIMES, KernelRule, Sign
+from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, TIMES, KernelRule, LogSign
 from busbw.core.kernel_rules import kernel_rules
 from busbw.core.sizes import span
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
-from busbw.host.kernel_log_past import Line, PastLog, read_past
+from busbw.host.kernel_log_past import KernelLogLine, PastLog, read_past
 from busbw.host.nvml_health import read_health
 
 MAX_NAMED_SIGNS = 3  # signs of a subject in a message; the rest is counted
@@ -30,10 +30,10 @@ class Sighting:
     the fault.
     """
 
-    sign: Sign
+    sign: LogSign
     subject: str
     words: dict[str, str]
-    line: Line
+    line: KernelLogLine
     times: int = 1
     ended: bool = False
 
@@ -94,7 +94,7 @@ def _find_sightings(rule: KernelRule, log: PastLog) -> list[Sighting]:
     return list(sightings.values())
 
 
-def _mark_ended(sightings: dict[tuple[int, str], Sighting], line: Line) -> None:
+def _mark_ended(sightings: dict[tuple[int, str], Sighting], line: KernelLogLine) -> None:
     for key, sighting in sightings.items():
         if sighting.sign.end is None or sighting.ended:
             continue
@@ -196,7 +196,7 @@ def repeated(times: int) -> str:
     return f" x {times}" if times > 1 else ""
 
 
-def line_evidence(line: Line) -> Evidence:
+def line_evidence(line: KernelLogLine) -> Evidence:
     """A line of the log as evidence of a fault."""
     return Evidence(KMSG, line.text, "none")
 

@@ -13,7 +13,7 @@ from busbw.check.base import (
     warned,
 )
 from busbw.check.launcher import parameters, programs
-from busbw.check.launcher.parameters import Parameter
+from busbw.check.launcher.parameters import McaParameter
 from busbw.check.launcher.programs import HOSTFILE, OPERATOR_VARIABLES
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, word
@@ -179,7 +179,7 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Finding]:
         yield passed("", message, *map(_evidence, interfaces))
 
 
-def _evidence(parameter: Parameter) -> Evidence:
+def _evidence(parameter: McaParameter) -> Evidence:
     return Evidence(parameter.where, parameter.value)
 
 
@@ -217,7 +217,7 @@ def check_mpi_variables(machine: Machine) -> Iterator[Finding]:
 
 
 def _judge_names(
-    mpirun: programs.OpenMpi, variables: Sequence[Parameter], environment: Mapping[str, str]
+    mpirun: programs.OpenMpi, variables: Sequence[McaParameter], environment: Mapping[str, str]
 ) -> Iterator[Finding]:
     # An MPIJob sets names of Open MPI 4 for all images.
     operator_names = {HOSTFILE, *OPERATOR_VARIABLES} if HOSTFILE in environment else set()

@@ -20,7 +20,7 @@ FIVE = 5  # the version with PRRTE
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class McaParameter:
     """One parameter. `where` is how it was given: `--mca NAME` or `$OMPI_MCA_NAME`."""
 
     kind: str
@@ -29,23 +29,23 @@ class Parameter:
     where: str
 
 
-def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
+def of_environment(environment: Mapping[str, str]) -> tuple[McaParameter, ...]:
     """The parameters that variables set."""
     parameters = []
     for variable, value in environment.items():
         prefix = next((known for known in PREFIXES if variable.startswith(known)), None)
         if prefix:
             parameters.append(
-                Parameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}")
+                McaParameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}")
             )
     return tuple(parameters)
 
 
-def find_parameter(parameters: Sequence[Parameter], name: str) -> Parameter | None:
+def find_parameter(parameters: Sequence[McaParameter], name: str) -> McaParameter | None:
     return next((parameter for parameter in parameters if parameter.name == name), None)
 
 
-def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter] | None:
+def contradiction(parameters: Sequence[McaParameter]) -> tuple[McaParameter, McaParameter] | None:
     """An include and an exclude list for the same part, which exclude each other."""
     for part in (TCP, OOB, PRTE, PMIX):
         include = find_parameter(parameters, f"{part}_include")
@@ -55,14 +55,14 @@ def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter
     return None
 
 
-def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
+def without_loopback(parameters: Sequence[McaParameter]) -> McaParameter | None:
     """An exclude list that replaces Open MPI's default, which contains the loopback interface."""
     exclude = find_parameter(parameters, f"{TCP}_exclude")
     listed = exclude.value.split(",") if exclude else []
     return None if any(entry == "lo" or entry.startswith("127.") for entry in listed) else exclude
 
 
-def _parameters_of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
+def _parameters_of_daemons(parameters: Sequence[McaParameter], major: int) -> list[McaParameter]:
     """The parameters that set the interfaces of Open MPI's daemons.
 
     `major` is its version, 0 for 4 or 5.
@@ -81,7 +81,7 @@ def _parameters_of_daemons(parameters: Sequence[Parameter], major: int) -> list[
     return old + new if major == 0 or major >= FIVE else old
 
 
-def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
+def crashing(parameters: Sequence[McaParameter], major: int) -> McaParameter | None:
     """A list of two or more interfaces for the daemons of Open MPI 5.
 
     Its mpirun crashes then in most runs (openpmix/prrte#2553).
@@ -94,7 +94,7 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
     return None
 
 
-def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
+def unset_half(parameters: Sequence[McaParameter], major: int) -> McaParameter | None:
     """The parameter for MPI's own traffic if none sets the daemons' interface; `major` may be 0."""
     if _parameters_of_daemons(parameters, major):
         return None
@@ -102,29 +102,29 @@ def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
     return include or find_parameter(parameters, f"{TCP}_exclude")
 
 
-def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
+def for_daemons(traffic: McaParameter, major: int) -> list[McaParameter]:
     """Parameters that give the daemons the interface of MPI's traffic.
 
     Open MPI 5 gets a single include, as a list crashes it.
     """
     sign = traffic.name.rpartition("_")[2]
     if major < FIVE:
-        return [Parameter("mca", f"{OOB}_{sign}", traffic.value, "")]
+        return [McaParameter("mca", f"{OOB}_{sign}", traffic.value, "")]
     interface = traffic.value.partition(",")[0] if sign == "include" else "SUBNET"
     return [
-        Parameter("prtemca", f"{PRTE}_include", interface, ""),
-        Parameter("pmixmca", f"{PMIX}_include", interface, ""),
+        McaParameter("prtemca", f"{PRTE}_include", interface, ""),
+        McaParameter("pmixmca", f"{PMIX}_include", interface, ""),
     ]
 
 
-def options(parameters: Sequence[Parameter]) -> str:
+def options(parameters: Sequence[McaParameter]) -> str:
     """Parameters as they are written on a command line."""
     return " ".join(
         f"--{parameter.kind} {parameter.name} {word(parameter.value)}" for parameter in parameters
     )
 
 
-def variables(parameters: Sequence[Parameter]) -> str:
+def variables(parameters: Sequence[McaParameter]) -> str:
     """Parameters as they are set in the environment."""
     prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
     return " ".join(
@@ -133,7 +133,7 @@ def variables(parameters: Sequence[Parameter]) -> str:
     )
 
 
-def misplaced(parameter: Parameter, major: int) -> str:
+def misplaced(parameter: McaParameter, major: int) -> str:
     """What to write instead of a parameter that Open MPI `major` has under another name.
 
     '' if the name is right. Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*,
@@ -153,7 +153,7 @@ def misplaced(parameter: Parameter, major: int) -> str:
     return "" if old == name and parameter.kind == "mca" else f"--mca {old} {word(value)}"
 
 
-def _is_translated(parameter: Parameter) -> bool:
+def _is_translated(parameter: McaParameter) -> bool:
     """Whether mpirun of Open MPI 5 takes an old name for the new one."""
     oob = parameter.kind == "prtemca" and parameter.name.startswith("oob_tcp_if_")
     return oob or (

@@ -9,7 +9,7 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.cgroup import MOUNT, OWN, Limit, directories, killed, limits, quotas
+from busbw.host.cgroup import MOUNT, OWN, CgroupLimit, directories, killed, limits, quotas
 from busbw.host.cpu import meminfo
 from busbw.host.nvml_health import read_health
 
@@ -89,7 +89,7 @@ def check_cgroup_memory(machine: Machine) -> Iterator[Finding]:
         yield passed("", "memory is not limited", Evidence(OWN, machine.text(OWN) or ""))
 
 
-def _judge_limit(machine: Machine, least: Limit) -> Finding:
+def _judge_limit(machine: Machine, least: CgroupLimit) -> Finding:
     """The finding on the least limit, which has room for what is in use."""
     gpus, ram = len(read_health(machine).gpus), meminfo(machine, "MemTotal") or 0
     needed = min(gpus * RANK_BYTES, int(SMALL_SHARE * ram))

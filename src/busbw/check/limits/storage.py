@@ -12,7 +12,7 @@ from busbw.core.sizes import counted
 from busbw.host.mounts import (
     MOUNTINFO,
     NO_ANSWER,
-    Mounted,
+    MountedFileSystem,
     read_file_systems,
     read_mounts,
     read_space,
@@ -203,7 +203,7 @@ def check_read_only(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _is_locked(machine: Machine, mount: Mounted) -> bool:
+def _is_locked(machine: Machine, mount: MountedFileSystem) -> bool:
     """Whether nobody can want that it is read-only: the kernel made it so, or it is mounted so
     although /etc/fstab has it writable, or it is the root, but no image that is verified.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from busbw.check.load.measurement import run_measurement
-from busbw.core.finding import Finding
+from busbw.core.finding import RunFinding
 from busbw.core.settings import OFF
 from busbw.reference.place import VARIABLE
 
@@ -21,7 +21,7 @@ class AllReduce(msgspec.Struct, frozen=True):
     """The findings on an all_reduce over so many GPUs; `reason` says why there are none."""
 
     gpus: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RunFinding, ...] = ()
     reason: str = ""
 
 

@@ -12,7 +12,7 @@ from busbw.core.errors import BusbwError
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.cuda_runtime import device_count
 from busbw.measure.api import run
-from busbw.measure.record import Record
+from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
 from busbw.model.reference.curves import Reference, built_in, with_own
 from busbw.reference.own_table import read
@@ -37,7 +37,7 @@ def measure(seconds: float) -> AllReduce:
             step_factor=FACTOR,
             sampling=Sampling(precision=PRECISION, max_time_s=seconds / CELLS),
         )
-        sink = Sink(Record(known=_known))
+        sink = Sink(RunRecord(known=_known))
         result = run(spec, sink=sink, engine="nccl", program="busbw check")
     except BusbwError as error:
         return AllReduce(gpus, reason=error.message)

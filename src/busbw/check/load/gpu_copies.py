@@ -6,7 +6,7 @@ The module `gpu_copies_run` makes the copies in a process of its own.
 import msgspec
 
 from busbw.check.load.measurement import run_measurement
-from busbw.host.gpu_samples import Sample
+from busbw.host.gpu_samples import GpuSample
 
 CALL = "gpu_load"
 START_S = 60.0  # at most, for CUDA to start on all GPUs
@@ -18,7 +18,7 @@ class Copies(msgspec.Struct, frozen=True):
 
     direction: str
     bytes_per_s: float
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[GpuSample, ...] = ()
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
         return f"GPU {self.index}"
 
     @property
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[GpuSample, ...]:
         return tuple(sample for copies in self.copies for sample in copies.samples)
 
 
-class Load(msgspec.Struct, frozen=True):
+class UsableGpus(msgspec.Struct, frozen=True):
     """The GPUs that this process may use; `reason` says why there are none."""
 
     gpus: tuple[GpuLoad, ...] = ()
@@ -54,9 +54,13 @@ def longest_s(seconds: float) -> float:
     return START_S + MAX_GPUS * 2 * seconds
 
 
-def run(seconds: float) -> Load:
+def run(seconds: float) -> UsableGpus:
     """Copies on each GPU of this machine for `seconds`, half of them in each direction."""
     answer = run_measurement(
-        "busbw.check.load.gpu_copies_run", seconds, longest_s(seconds), Load, what="the copies"
+        "busbw.check.load.gpu_copies_run",
+        seconds,
+        longest_s(seconds),
+        UsableGpus,
+        what="the copies",
     )
-    return Load(reason=answer) if isinstance(answer, str) else answer
+    return UsableGpus(reason=answer) if isinstance(answer, str) else answer

@@ -1,6 +1,6 @@
 """What each GPU does under load.
 
-`python -m busbw.check.load.gpu_copies_run SECONDS` prints a Load as JSON.
+`python -m busbw.check.load.gpu_copies_run SECONDS` prints a UsableGpus as JSON.
 
 GPUs run one at a time: GPUs under one PCIe switch share its uplink, and GPUs of a socket share its
 memory. With all at once, the shared link would hide a slow one.
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.check.load.gpu_copies import Copies, GpuLoad, Load
+from busbw.check.load.gpu_copies import Copies, GpuLoad, UsableGpus
 from busbw.core.errors import BusbwError
 from busbw.engines.cuda_kernels import HostCopies
-from busbw.engines.cuda_runtime import Gpu, device_count
+from busbw.engines.cuda_runtime import CudaGpu, device_count
 from busbw.host.gpu_samples import Sampler
 from busbw.host.pci import device_directory
 from busbw.host.settings import cpu_set
@@ -27,15 +27,17 @@ ALLOWED_CPUS = os.sched_getaffinity(0)
 DIRECTIONS = {"to the GPU": True, "from the GPU": False}
 
 
-def measure_gpus(seconds: float) -> Load:
+def measure_gpus(seconds: float) -> UsableGpus:
     """Half of `seconds` in each direction for each GPU that this process may use."""
     try:
-        return Load(tuple(_gpu(Gpu(index), seconds / 2) for index in range(device_count())))
+        return UsableGpus(
+            tuple(_gpu(CudaGpu(index), seconds / 2) for index in range(device_count()))
+        )
     except (BusbwError, Unavailable) as error:
-        return Load(reason=str(error))
+        return UsableGpus(reason=str(error))
 
 
-def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
+def _gpu(gpu: CudaGpu, seconds: float) -> GpuLoad:
     _run_near(f"{gpu.bus}.0")
     with closing(HostCopies(gpu)) as copies, closing(Sampler(gpu.bus)) as sampler:
         done = []

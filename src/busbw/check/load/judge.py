@@ -6,7 +6,7 @@ from functools import wraps
 import msgspec
 
 from busbw.check.base import Check, check, skipped, unknown
-from busbw.check.load.gpu_copies import CALL, GpuLoad, Load
+from busbw.check.load.gpu_copies import CALL, GpuLoad, UsableGpus
 from busbw.check.load.source import not_asked
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.types import Finding
@@ -39,7 +39,7 @@ def each_loaded_gpu(
     With `over_pcie` a GPU with another link to its CPU is skipped.
     """
     reading = machine.call(CALL, not_asked)
-    load = None if reading.data is None else msgspec.json.decode(reading.data, type=Load)
+    load = None if reading.data is None else msgspec.json.decode(reading.data, type=UsableGpus)
     if load is None:
         yield skipped(f"judged only under load: {COMMAND}")
     elif not load.gpus:

@@ -18,13 +18,13 @@ from busbw.check.load.rdma_loopback import (
     Loopback,
     PortLoopback,
 )
-from busbw.check.machine import Machine, Part, Port, gpus, rdma_nics
+from busbw.check.machine import Machine, Part, RdmaPort, gpus, rdma_nics
 from busbw.check.nic.links import own_ports
 from busbw.check.pcie.upstream import nearest
 from busbw.core.errors import NoMeasurement
 from busbw.host.nic import V2, read_gids
 from busbw.host.nvml_health import read_health
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 from busbw.link import perftest
 
 LOOPBACK_ADDRESS = "127.0.0.1"
@@ -42,7 +42,7 @@ def measure_ports(machine: Machine, seconds: float) -> Loopback:
     return Loopback(tuple(_loop(machine, port, gpu, seconds) for port, gpu in pairs[:MAX_PORTS]))
 
 
-def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
+def _pairs(machine: Machine) -> Iterator[tuple[RdmaPort, int]]:
     """Each active port whose device is the nearest of a GPU, with that GPU's number."""
     numbers = {gpu.bus_id: gpu.index for gpu in read_health(machine).gpus if not gpu.error}
     cards: dict[str, Part] = {}
@@ -55,7 +55,7 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
             yield port, numbers[cards[port.device].device.bdf]
 
 
-def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> PortLoopback:
+def _loop(machine: Machine, port: RdmaPort, gpu: int, seconds: float) -> PortLoopback:
     gids = []
     if port.roce:
         of_port = read_gids(machine, port.path)
@@ -86,5 +86,5 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> PortLoopbac
 
 if __name__ == "__main__":
     sys.stdout.write(
-        msgspec.json.encode(measure_ports(Machine(Live()), float(sys.argv[1]))).decode()
+        msgspec.json.encode(measure_ports(Machine(LiveMachine()), float(sys.argv[1]))).decode()
     )

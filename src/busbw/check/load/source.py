@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from busbw.check.load import all_reduce, gpu_copies, rdma_loopback
-from busbw.host.source import Live, Reading, Source, Unavailable
+from busbw.host.source import LiveMachine, Reading, Source, Unavailable
 
 
-class Loaded(Live):
+class Loaded(LiveMachine):
     """This machine, after a load of `seconds` on each GPU, then on each RDMA port next to a GPU,
     then on all GPUs together, which is compared with the runs in the file `own_runs` too.
 

@@ -2,7 +2,13 @@
 
 from busbw.check.base import failed, passed, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
+from busbw.check.nccl.settings import (
+    REMOVE_VARIABLE,
+    VARIABLE_SOURCES,
+    NcclSetting,
+    settings,
+    variable,
+)
 from busbw.check.nvlink.fabric import switched
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer, Verdict
@@ -33,7 +39,7 @@ COLLNET_VARIABLE, PLUGIN_VARIABLE = "NCCL_COLLNET_ENABLE", "NCCL_NET_PLUGIN"
 
 
 @variable(PROTO, PROTO_VARIABLE)
-def check_proto(machine: Machine, setting: Setting) -> Finding:
+def check_proto(machine: Machine, setting: NcclSetting) -> Finding:
     lists = [part.rpartition(":")[2] for part in setting.value.upper().split(";")]
     # A list that excludes begins with ^.
     forced = any("LL128" in names.split(",") for names in lists)
@@ -62,7 +68,7 @@ ALGO = CheckRow(
 
 
 @variable(ALGO, ALGO_VARIABLE)
-def check_algo(machine: Machine, setting: Setting) -> Finding:
+def check_algo(machine: Machine, setting: NcclSetting) -> Finding:
     lists = [part.rpartition(":")[2].removeprefix("^") for part in setting.value.upper().split(";")]
     strange = sorted(
         {word for names in lists for word in names.split(",") if word and word not in ALGORITHMS}
@@ -101,7 +107,7 @@ NVLS = CheckRow(
 
 
 @variable(NVLS, NVLS_VARIABLE)
-def check_nvls(machine: Machine, setting: Setting) -> Finding:
+def check_nvls(machine: Machine, setting: NcclSetting) -> Finding:
     if parse_int(setting.value):
         return passed("", f"{setting.text} leaves NVLink SHARP on", setting.evidence())
     gpus, missing = switched(machine)
@@ -173,7 +179,7 @@ TUNING = CheckRow(
 
 
 @variable(TUNING, *TUNING_DEFAULTS)
-def check_tuning(machine: Machine, setting: Setting) -> Finding:
+def check_tuning(machine: Machine, setting: NcclSetting) -> Finding:
     default = TUNING_DEFAULTS[setting.name]
     if default and setting.value.upper() == default:
         return passed(setting.name, f"{setting.text} is the default", setting.evidence())
@@ -204,7 +210,7 @@ COLLNET = CheckRow(
 
 
 @variable(COLLNET, COLLNET_VARIABLE)
-def check_collnet(machine: Machine, setting: Setting) -> Finding:
+def check_collnet(machine: Machine, setting: NcclSetting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
     plugin = settings(machine).get(PLUGIN_VARIABLE)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, unanswered, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nccl.settings import (
     REMOVE_VARIABLE,
     VARIABLE_SOURCES,
-    Setting,
+    NcclSetting,
     is_machine_known,
     settings,
     variable,
@@ -46,7 +46,7 @@ ECE_VARIABLE = "NCCL_IB_ECE_ENABLE"
 
 
 @variable(IB_TIMEOUT, TIMEOUT_VARIABLE)
-def check_ib_timeout(machine: Machine, setting: Setting) -> Finding:
+def check_ib_timeout(machine: Machine, setting: NcclSetting) -> Finding:
     nccl_version = version(machine)
     default, name = TIMEOUT_DEFAULTS[0][1], "NCCL since 2.23"
     if nccl_version:
@@ -118,7 +118,7 @@ def check_ib_tc(machine: Machine) -> Iterator[Finding]:
         yield from _judge_ports(machine, setting)
 
 
-def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Finding]:
+def _judge_ports(machine: Machine, setting: NcclSetting) -> Iterator[Finding]:
     paths = {port: traffic_class_path(port.device, port.number) for port in machine.roce_ports}
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
@@ -133,7 +133,7 @@ def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Finding]:
             yield _judge_port_class(setting, port, path, machine.text(path) or "")
 
 
-def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Finding:
+def _judge_port_class(setting: NcclSetting, port: RdmaPort, path: str, text: str) -> Finding:
     value, port_class = parse_int(setting.value), parse_traffic_class(text)
     evidence = (
         setting.evidence("" if port_class is None else str(port_class)),
@@ -198,7 +198,7 @@ def check_ib_qps(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _slaves(machine: Machine, port: Port) -> tuple[str, ...]:
+def _slaves(machine: Machine, port: RdmaPort) -> tuple[str, ...]:
     interface = machine.interfaces.get(port.netdev)
     bond = machine.interfaces.get(interface.master, interface) if interface else None
     return bond.slaves if bond else ()
@@ -223,7 +223,7 @@ IB_ECE = CheckRow(
 
 
 @variable(IB_ECE, ECE_VARIABLE)
-def check_ib_ece(machine: Machine, setting: Setting) -> Finding:
+def check_ib_ece(machine: Machine, setting: NcclSetting) -> Finding:
     if parse_int(setting.value):
         return passed("", f"{setting.text} is the default", setting.evidence())
     return warned(

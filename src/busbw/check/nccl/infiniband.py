@@ -8,8 +8,8 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import (
     REMOVE_VARIABLE,
     VARIABLE_SOURCES,
+    NcclSetting,
     Selection,
-    Setting,
     is_machine_known,
     parse_selection,
     variable,
@@ -54,7 +54,7 @@ CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
 
 
 @variable(GID_INDEX, GID_VARIABLE)
-def check_gid_index(machine: Machine, setting: Setting) -> Finding:
+def check_gid_index(machine: Machine, setting: NcclSetting) -> Finding:
     if not machine.roce_ports and is_machine_known(machine):
         return skipped(f"{setting.text}, but there is no RoCE port")
     types = {f"{port.path}/gid_attrs/types/{setting.value}": port for port in machine.roce_ports}
@@ -98,7 +98,7 @@ IB_HCA = CheckRow(
 
 
 @variable(IB_HCA, HCA_VARIABLE)
-def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
+def check_ib_hca(machine: Machine, setting: NcclSetting) -> Finding:
     selection = parse_selection(setting.value)
     devices = tuple(dict.fromkeys(port.device for port in machine.ports))
     evidence = [
@@ -148,7 +148,7 @@ def _prefixes(selection: Selection) -> tuple[str, ...]:
 
 def _judge_selection(
     machine: Machine,
-    setting: Setting,
+    setting: NcclSetting,
     selection: Selection,
     devices: tuple[str, ...],
     evidence: list[Evidence],
@@ -183,7 +183,7 @@ def _judge_selection(
     return None
 
 
-def _chosen_names(setting: Setting, selection: Selection, chosen: tuple[str, ...]) -> str:
+def _chosen_names(setting: NcclSetting, selection: Selection, chosen: tuple[str, ...]) -> str:
     return (
         setting.unset if selection.excluded else setting.change_to(selection.restricted_to(chosen))
     )
@@ -211,7 +211,7 @@ IB_DISABLE = CheckRow(
 
 
 @variable(IB_DISABLE, DISABLE_VARIABLE)
-def check_ib_disable(machine: Machine, setting: Setting) -> Finding:
+def check_ib_disable(machine: Machine, setting: NcclSetting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default and has no effect", setting.evidence())
     active = [
@@ -250,7 +250,7 @@ CROSS_NIC = CheckRow(
 
 
 @variable(CROSS_NIC, CROSS_NIC_VARIABLE)
-def check_cross_nic(machine: Machine, setting: Setting) -> Finding:
+def check_cross_nic(machine: Machine, setting: NcclSetting) -> Finding:
     if setting.value not in ("0", "1", "2"):
         return warned(
             "",

@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import (
     LIBRARIES_CALL,
     REMOVE_VARIABLE,
     VARIABLE_SOURCES,
-    Setting,
+    NcclSetting,
     files,
     libraries,
     variable,
@@ -164,7 +164,7 @@ def _clean(text: str) -> str:
     return text.removeprefix("export ").strip().strip("'\"").strip()
 
 
-def _judge_plugin(machine: Machine, setting: Setting, kind: str, without: str) -> Finding:
+def _judge_plugin(machine: Machine, setting: NcclSetting, kind: str, without: str) -> Finding:
     """The libraries of a variable, a list since NCCL 2.27; `without`: what NCCL does otherwise."""
     names = [name for name in setting.value.split(",") if name and name.lower() not in INTERNAL]
     if not names:
@@ -211,7 +211,7 @@ NET_PLUGIN = CheckRow(
 
 
 @variable(NET_PLUGIN, NET_VARIABLE)
-def check_net_plugin(machine: Machine, setting: Setting) -> Finding:
+def check_net_plugin(machine: Machine, setting: NcclSetting) -> Finding:
     return _judge_plugin(machine, setting, "net", "NCCL uses its own network")
 
 
@@ -230,7 +230,7 @@ TUNER_PLUGIN = CheckRow(
 
 
 @variable(TUNER_PLUGIN, TUNER_VARIABLE)
-def check_tuner_plugin(machine: Machine, setting: Setting) -> Finding:
+def check_tuner_plugin(machine: Machine, setting: NcclSetting) -> Finding:
     return _judge_plugin(machine, setting, "tuner", "NCCL chooses algorithms itself")
 
 
@@ -252,7 +252,7 @@ PROFILER_PLUGIN = CheckRow(
 
 
 @variable(PROFILER_PLUGIN, PROFILER_VARIABLE)
-def check_profiler_plugin(machine: Machine, setting: Setting) -> Finding:
+def check_profiler_plugin(machine: Machine, setting: NcclSetting) -> Finding:
     return _judge_plugin(machine, setting, "profiler", "nothing is recorded")
 
 
@@ -275,7 +275,7 @@ TOPO_FILE = CheckRow(
 
 
 @variable(TOPO_FILE, TOPO_VARIABLE)
-def check_topo_file(machine: Machine, setting: Setting) -> Finding:
+def check_topo_file(machine: Machine, setting: NcclSetting) -> Finding:
     reading = machine.read(setting.value)
     if reading.text is None and not reading.reason.endswith(MISSING):
         return unread("", reading, f"the file of {setting.text}")

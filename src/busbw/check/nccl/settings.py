@@ -22,7 +22,7 @@ LIBRARIES_CALL = "nccl-libraries"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class NcclSetting:
     """One variable with its value. `file` is where it is set, '' for the environment."""
 
     name: str
@@ -61,24 +61,26 @@ def files(machine: Machine) -> tuple[str, ...]:
 
 
 @once
-def settings(machine: Machine) -> dict[str, Setting]:
+def settings(machine: Machine) -> dict[str, NcclSetting]:
     """Variables by name, those of NCCL, PyTorch, Gloo and CUDA; none without an environment.
 
     NCCL ignores empty values.
     """
     if machine.environment is None:
         return {}
-    by_name = {name: Setting(name, value) for name, value in machine.environment.items() if value}
+    by_name = {
+        name: NcclSetting(name, value) for name, value in machine.environment.items() if value
+    }
     for path in files(machine):
         for line in nccl_packages.parse(machine.text(path) or ""):
             if line.value and line.name not in machine.environment:
                 by_name.setdefault(
-                    line.name, Setting(line.name, shown(line.name, line.value), path)
+                    line.name, NcclSetting(line.name, shown(line.name, line.value), path)
                 )
     return by_name
 
 
-Judge = Callable[[Machine, Setting], Finding]
+Judge = Callable[[Machine, NcclSetting], Finding]
 
 
 def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
@@ -121,7 +123,7 @@ def is_machine_known(machine: Machine) -> bool:
     return machine.text("/proc/sys/kernel/hostname") is not None
 
 
-def libraries(machine: Machine) -> tuple[nccl_libraries.Library, ...] | None:
+def libraries(machine: Machine) -> tuple[nccl_libraries.LibraryFile, ...] | None:
     """The libraries of NCCL; None if they were not looked for."""
     text = machine.call(LIBRARIES_CALL, nccl_libraries.live).text
     return None if text is None else nccl_libraries.parse(text)

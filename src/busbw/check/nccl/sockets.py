@@ -8,7 +8,7 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import (
     REMOVE_VARIABLE,
     VARIABLE_SOURCES,
-    Setting,
+    NcclSetting,
     is_machine_known,
     parse_selection,
     settings,
@@ -87,7 +87,7 @@ def _has_ipv4(addresses: dict[str, list[Address]] | str, name: str) -> bool:
     return any(isinstance(address, IPv4Interface) for address in addresses.get(name, []))
 
 
-def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) -> Finding:
+def _judge_chosen(machine: Machine, setting: NcclSetting, names: tuple[str, ...]) -> Finding:
     selection = parse_selection(setting.value)
     evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
     if not names:

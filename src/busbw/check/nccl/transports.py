@@ -2,7 +2,7 @@
 
 from busbw.check.base import passed, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, variable
+from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, NcclSetting, variable
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
@@ -31,7 +31,7 @@ SHM_VARIABLE = "NCCL_SHM_DISABLE"
 
 
 @variable(NET_GDR_LEVEL, GDR_VARIABLE, OLD_GDR_VARIABLE)
-def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
+def check_net_gdr_level(machine: Machine, setting: NcclSetting) -> Finding:
     value = setting.value
     if value in ("0", LEGACY_LEVELS[0]):
         return warned(
@@ -47,7 +47,7 @@ def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
             "",
             message,
             setting.evidence("a word"),
-            fix=Setting(GDR_VARIABLE, word, setting.file).change_to(word),
+            fix=NcclSetting(GDR_VARIABLE, word, setting.file).change_to(word),
         )
     if value not in LEVELS:
         upper = value.upper()
@@ -83,7 +83,7 @@ P2P_DISABLE = CheckRow(
 
 
 @variable(P2P_DISABLE, P2P_VARIABLE, LEVEL_VARIABLE)
-def check_p2p_disable(machine: Machine, setting: Setting) -> Finding:
+def check_p2p_disable(machine: Machine, setting: NcclSetting) -> Finding:
     gpus = machine.host.gpus
     links = []
     if gpus and gpus[0].nvlink:
@@ -127,7 +127,7 @@ SHM_DISABLE = CheckRow(
 
 
 @variable(SHM_DISABLE, SHM_VARIABLE)
-def check_shm_disable(machine: Machine, setting: Setting) -> Finding:
+def check_shm_disable(machine: Machine, setting: NcclSetting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
     fix = setting.unset

@@ -10,8 +10,7 @@ from busbw.check.load.judge import COMMAND
 from busbw.check.load.source import not_asked
 from busbw.check.machine import Machine
 from busbw.check.types import Evidence, Finding
-from busbw.core.finding import CheckRow, Layer, Verdict
-from busbw.core.finding import Finding as OfRun
+from busbw.core.finding import CheckRow, Layer, RunFinding, Verdict
 
 BANDWIDTH = "bandwidth"
 FIX = "busbw run all_reduce -b 128M -e 1G --json run.json; busbw reference show run.json --plot"
@@ -53,7 +52,7 @@ def check_load_all_reduce(machine: Machine) -> Iterator[Finding]:
             yield _of_run(finding)
 
 
-def _of_run(finding: OfRun) -> Finding:
+def _of_run(finding: RunFinding) -> Finding:
     evidence = Evidence("busbw run all_reduce", finding.evidence or finding.message)
     if finding.verdict is Verdict.PASS:
         return passed("", finding.message, evidence)

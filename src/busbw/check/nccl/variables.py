@@ -12,7 +12,13 @@ import msgspec
 from busbw.check.base import ENVIRONMENT, check, judged, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.plugins import plugin_with
-from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
+from busbw.check.nccl.settings import (
+    REMOVE_VARIABLE,
+    VARIABLE_SOURCES,
+    NcclSetting,
+    settings,
+    variable,
+)
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
@@ -79,7 +85,7 @@ TRUE_WORDS = ("true", "yes", "on", "y", "t")
 
 
 @variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, SUBSYS_VARIABLE, LAUNCH_VARIABLE)
-def check_debug(machine: Machine, setting: Setting) -> Finding:
+def check_debug(machine: Machine, setting: NcclSetting) -> Finding:
     if setting.name == LAUNCH_VARIABLE:
         if setting.value == "0":
             return passed(LAUNCH_VARIABLE, f"{setting.text} is the default", setting.evidence())
@@ -200,7 +206,7 @@ TORCH_NAMES = CheckRow(
 
 
 @variable(TORCH_NAMES, *RENAMED, BLOCKING)
-def check_torch_names(machine: Machine, setting: Setting) -> Finding:
+def check_torch_names(machine: Machine, setting: NcclSetting) -> Finding:
     if setting.name == BLOCKING:
         if parse_int(setting.value) == 0:
             return passed(BLOCKING, f"{setting.text} is the default", setting.evidence())
@@ -216,7 +222,7 @@ def check_torch_names(machine: Machine, setting: Setting) -> Finding:
         setting.name,
         message,
         setting.evidence(new),
-        fix=Setting(new, setting.value, setting.file).change_to(setting.value),
+        fix=NcclSetting(new, setting.value, setting.file).change_to(setting.value),
     )
 
 

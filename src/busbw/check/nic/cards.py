@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, unanswered, unread, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import by_model, cabled, hardware, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -126,7 +126,7 @@ def check_rate(machine: Machine) -> Iterator[Finding]:
         yield _judge_rate(machine, port, alike)
 
 
-def _judge_rate(machine: Machine, port: Port, alike: list[Port]) -> Finding:
+def _judge_rate(machine: Machine, port: RdmaPort, alike: list[RdmaPort]) -> Finding:
     """The finding on a port; `alike` are the ports of its model and link layer, with itself."""
     reading = machine.read(f"{port.path}/rate")
     rate = _parse_rate(reading.text)
@@ -152,7 +152,7 @@ def _judge_rate(machine: Machine, port: Port, alike: list[Port]) -> Finding:
 
 
 def _judge_lanes(
-    machine: Machine, port: Port, rate: tuple[float, int], alike: int, evidence: Evidence
+    machine: Machine, port: RdmaPort, rate: tuple[float, int], alike: int, evidence: Evidence
 ) -> Finding:
     """The finding on a port with few lanes, though none of the `alike` ports of its model has more.
 

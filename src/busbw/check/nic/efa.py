@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import MAX_LOSS_SHARE, counter_evidence, counts, driver, total
 from busbw.check.rates import window
 from busbw.check.types import Evidence, Finding
@@ -86,7 +86,7 @@ def _judge_plugin(machine: Machine) -> Finding:
     return warned("", message, evidence, fix=EFA.fix)
 
 
-def _judge_device(machine: Machine, port: Port) -> Finding:
+def _judge_device(machine: Machine, port: RdmaPort) -> Finding:
     counters = counts(
         machine, port, [f"hw_counters/{name}" for name in (UNRESPONSIVE, DROPS, PACKETS)], ""
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from busbw.check.base import check, failed, passed, skipped, unanswered, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, per_port, total
 from busbw.check.rates import (
     DAY_S,
@@ -107,7 +107,7 @@ def _value(count: Count) -> int:
 
 
 def _judge_rise(
-    port: Port, port_counts: list[Count], rise: int, common: float, seconds: float
+    port: RdmaPort, port_counts: list[Count], rise: int, common: float, seconds: float
 ) -> Finding:
     """The finding from two readings, `seconds` apart."""
     ever = counted(max(map(_value, port_counts)), "time")
@@ -121,7 +121,7 @@ def _judge_rise(
     return passed(port.name, message, *evidence)
 
 
-def _judge_total(port: Port, port_counts: list[Count], times: int, common: float) -> Finding:
+def _judge_total(port: RdmaPort, port_counts: list[Count], times: int, common: float) -> Finding:
     """The finding from one reading."""
     evidence = counter_evidence(port_counts, expected=f"below {MANY_FLAPS}")
     fix = filled(FLAP.fix, device=port.device)
@@ -142,7 +142,7 @@ def _judge_total(port: Port, port_counts: list[Count], times: int, common: float
     return passed(port.name, message, *evidence)
 
 
-def _down_counts(machine: Machine, port: Port, port_counts: list[Count] | str) -> list[Count]:
+def _down_counts(machine: Machine, port: RdmaPort, port_counts: list[Count] | str) -> list[Count]:
     of_netdevs = [_carrier_count(machine, netdev) for netdev in hardware(machine, port)]
     carriers = [count for count in of_netdevs if count]
     return ([] if isinstance(port_counts, str) else port_counts) + carriers
@@ -206,7 +206,7 @@ SYMBOL_ERRORS = CheckRow(
 
 
 @per_port(SYMBOL_ERRORS, [f"counters/{name}" for name in FILES], PHY)
-def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+def check_symbol_errors(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     saturated = [count for count in counters if count.saturated]
     recent = window(machine, [count for count in counters if not count.saturated])
     errors = total(counters, ".*")
@@ -247,7 +247,7 @@ def _too_many(recent: Window) -> bool:
 
 
 def _fix_of_counters(
-    port: Port, counters: Sequence[Count], recent: Window, saturated: Sequence[Count]
+    port: RdmaPort, counters: Sequence[Count], recent: Window, saturated: Sequence[Count]
 ) -> str:
     """The fix for each counter that is not 0. Only some of these faults are in the cable."""
     credits = total(counters, OVERRUN)

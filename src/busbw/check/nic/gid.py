@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, failed, not_offered, passed, skipped, unknown, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -43,7 +43,7 @@ def check_gid(machine: Machine) -> Iterator[Finding]:
         yield _judge_gid(machine, port)
 
 
-def _judge_gid(machine: Machine, port: Port) -> Finding:
+def _judge_gid(machine: Machine, port: RdmaPort) -> Finding:
     gids = read_gids(machine, port.path)
     if not gids or not any(gid.kind for gid in gids):
         return _judge_without_gids(machine, port)
@@ -69,7 +69,7 @@ def _judge_gid(machine: Machine, port: Port) -> Finding:
     return passed(port.name, f"GID {routable.index} is {text} ({V2})", evidence)
 
 
-def _judge_without_gids(machine: Machine, port: Port) -> Finding:
+def _judge_without_gids(machine: Machine, port: RdmaPort) -> Finding:
     reason = "none can be read"
     if machine.container:
         reason = "it shows none: GIDs of other network namespaces are hidden"

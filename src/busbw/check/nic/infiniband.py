@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, failed, passed, skipped, unread, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nccl.settings import VARIABLE_SOURCES, settings
 from busbw.check.nic.links import by_model, own_ports
 from busbw.check.shell_words import filled
@@ -135,7 +135,7 @@ def check_pkey(machine: Machine) -> Iterator[Finding]:
             yield passed(port.name, f"it is a full member of {port_keys[index]}", evidence)
 
 
-def _keys_of(machine: Machine, port: Port) -> dict[int, str]:
+def _keys_of(machine: Machine, port: RdmaPort) -> dict[int, str]:
     texts = {
         int(index): machine.text(f"{port.path}/pkeys/{index}")
         for index in machine.names(f"{port.path}/pkeys")

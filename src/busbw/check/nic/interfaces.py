@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Interface
 
 from busbw.check.base import check, failed, not_offered, passed, skipped, unanswered, unread, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, uppers
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -52,7 +52,7 @@ def check_netdev(machine: Machine) -> Iterator[Finding]:
 
 
 def _judge_netdev(
-    machine: Machine, port: Port, addresses: dict[str, list[Address]] | str
+    machine: Machine, port: RdmaPort, addresses: dict[str, list[Address]] | str
 ) -> Finding:
     netdev = holder(machine, port)
     if not netdev:
@@ -89,7 +89,7 @@ def _judge_netdev(
 
 def _judge_address(
     machine: Machine,
-    port: Port,
+    port: RdmaPort,
     netdev: str,
     addresses: list[tuple[str, Address]],
     states: list[Evidence],

@@ -6,7 +6,7 @@ from functools import wraps
 from pathlib import Path
 
 from busbw.check.base import Check, check, skipped, unanswered
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.rates import Count, with_rises
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow
@@ -28,12 +28,12 @@ SYNTHETIC = "hv_netvsc"
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
-def driver(machine: Machine, port: Port) -> str:
+def driver(machine: Machine, port: RdmaPort) -> str:
     """The kernel driver of a port's device; '' if it is not known."""
     return machine.target(f"{RDMA}/{port.device}/device/driver")
 
 
-def own_ports(machine: Machine) -> tuple[Port, ...]:
+def own_ports(machine: Machine) -> tuple[RdmaPort, ...]:
     """Ports that this machine uses itself.
 
     Excludes virtual functions whose physical function is here, which are for guests and pods, and
@@ -47,17 +47,17 @@ def own_ports(machine: Machine) -> tuple[Port, ...]:
     return tuple(port for port in real or machine.ports if not _synthetic(machine, port))
 
 
-def _synthetic(machine: Machine, port: Port) -> bool:
+def _synthetic(machine: Machine, port: RdmaPort) -> bool:
     master = master_of(machine, port.netdev)
     return bool(master) and machine.target(f"{NET}/{master}/device/driver") == SYNTHETIC
 
 
-def cabled(machine: Machine) -> tuple[Port, ...]:
+def cabled(machine: Machine) -> tuple[RdmaPort, ...]:
     """The ports that this machine uses itself, except those of a cloud's virtual network."""
     return tuple(port for port in own_ports(machine) if driver(machine, port) not in CLOUD)
 
 
-def roce(machine: Machine) -> tuple[Port, ...]:
+def roce(machine: Machine) -> tuple[RdmaPort, ...]:
     """Cabled ports over Ethernet."""
     return tuple(port for port in cabled(machine) if port.roce)
 
@@ -70,13 +70,13 @@ def gpu_server(machine: Machine) -> bool:
     return not machine.hypervisor and any(device.gpu for device in read_devices(machine).values())
 
 
-def gbits(machine: Machine, port: Port) -> float:
+def gbits(machine: Machine, port: RdmaPort) -> float:
     """Rate of a port in Gbit/s; 0 if it cannot be read."""
     match = _RATE.match(machine.text(f"{port.path}/rate") or "")
     return float(match.group(1)) if match else 0.0
 
 
-def fabric(machine: Machine) -> tuple[Port, ...]:
+def fabric(machine: Machine) -> tuple[RdmaPort, ...]:
     """The active RoCE ports that collectives use.
 
     Excludes ports of a different model than the fastest active port (RoCE or InfiniBand) with at
@@ -105,7 +105,7 @@ def no_fabric(machine: Machine) -> str:
 
 
 @once
-def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
+def hardware(machine: Machine, port: RdmaPort) -> tuple[str, ...]:
     """The hardware interfaces of a port.
 
     Several for a bonded device, none if they are in another namespace.
@@ -122,7 +122,7 @@ def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
     return tuple(name for name in names if name == port.netdev or name in of_device)
 
 
-def holder(machine: Machine, port: Port) -> str:
+def holder(machine: Machine, port: RdmaPort) -> str:
     """The interface that has the port's address: its own, or its bond or bridge."""
     return master_of(machine, port.netdev) or port.netdev
 
@@ -161,9 +161,9 @@ def tagged(machine: Machine, netdev: str) -> bool:
     )
 
 
-def by_model(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
+def by_model(machine: Machine, ports: Sequence[RdmaPort]) -> dict[str, list[RdmaPort]]:
     """Ports by the part number of their card, or else its type; ports with neither are omitted."""
-    by_kind: dict[str, list[Port]] = {}
+    by_kind: dict[str, list[RdmaPort]] = {}
     for port in ports:
         base = f"{RDMA}/{port.device}"
         kind = machine.text(f"{base}/board_id") or machine.text(f"{base}/hca_type")
@@ -172,7 +172,9 @@ def by_model(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
     return by_kind
 
 
-def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> list[Count] | str:
+def counts(
+    machine: Machine, port: RdmaPort, files: Sequence[str], pattern: str
+) -> list[Count] | str:
     """Counters of a port, from its sysfs files and the statistics of its interfaces.
 
     A text says why there are none.
@@ -185,7 +187,7 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
 
 
 def _counters(
-    machine: Machine, port: Port, files: Sequence[str], pattern: str
+    machine: Machine, port: RdmaPort, files: Sequence[str], pattern: str
 ) -> tuple[list[Count], str]:
     counters, reason = [], ""
     for name in files:
@@ -209,14 +211,14 @@ def _counters(
 
 def per_port(
     row: CheckRow, files: Sequence[str], statistics: str, *, ethernet: bool = False
-) -> Callable[[Callable[[Machine, Port, list[Count]], Finding]], Check]:
+) -> Callable[[Callable[[Machine, RdmaPort, list[Count]], Finding]], Check]:
     """Makes a function that judges the counters of a port the check of `row`; see `each_port`."""
 
-    def register(judge: Callable[[Machine, Port, list[Count]], Finding]) -> Check:
+    def register(judge: Callable[[Machine, RdmaPort, list[Count]], Finding]) -> Check:
         @check(row)
         @wraps(judge)
         def judge_all(machine: Machine) -> Iterator[Finding]:
-            def judge_port(port: Port, counters: list[Count]) -> Finding:
+            def judge_port(port: RdmaPort, counters: list[Count]) -> Finding:
                 return judge(machine, port, counters)
 
             return each_port(machine, files, statistics, judge_port, ethernet=ethernet)
@@ -230,7 +232,7 @@ def each_port(
     machine: Machine,
     files: Sequence[str],
     pattern: str,
-    judge: Callable[[Port, list[Count]], Finding],
+    judge: Callable[[RdmaPort, list[Count]], Finding],
     *,
     ethernet: bool = False,
 ) -> Iterator[Finding]:

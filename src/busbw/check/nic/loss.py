@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from busbw.check.base import check, not_offered, passed, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import (
     MAX_LOSS_SHARE,
     cabled,
@@ -89,7 +89,7 @@ PACKET_COUNTERS = ("port_xmit_packets", "port_rcv_packets")
 
 
 @per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{OVERSIZE}")
-def check_discards(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+def check_discards(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     drop_counters = ("rx_discards", "tx_discards", "port_xmit_discards")
     if not any(count.name.startswith(drop_counters) for count in counters):
         return not_offered(port.name, "its driver does not count dropped packets")
@@ -152,7 +152,7 @@ PCI_STALLS = CheckRow(
 
 
 @per_port(PCI_STALLS, (), f"{STALLED_PERCENT}|{STALL_EVENTS}|{OVERFLOWS}")
-def check_pci_stalls(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+def check_pci_stalls(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     now = max(
         (count.value for count in counters if re.fullmatch(STALLED_PERCENT, count.name)), default=0
     )
@@ -228,13 +228,13 @@ def check_retransmissions(machine: Machine) -> Iterator[Finding]:
     # A killed job leaves connections of its remote ranks unanswered, equally on all ports.
     common = median(lost) if len(lost) > 2 else 0
 
-    def judge(port: Port, counters: list[Count]) -> Finding:
+    def judge(port: RdmaPort, counters: list[Count]) -> Finding:
         return _judge_retransmissions(port, window(machine, counters), common)
 
     yield from each_port(machine, files, "", judge)
 
 
-def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding:
+def _judge_retransmissions(port: RdmaPort, recent: Window, common: float) -> Finding:
     counters, names = recent.counts, {count.name for count in recent.counts}
     if not names & set(RESEND_COUNTERS):
         return not_offered(port.name, "its driver does not count retransmissions")

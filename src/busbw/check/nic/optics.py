@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, per_port, total
 from busbw.check.rates import SINCE_DRIVER_LOADED, Count, window
 from busbw.check.shell_words import filled
@@ -40,7 +40,7 @@ EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
 
 
 @per_port(BER, (), CORRECTED_BITS)
-def check_ber(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+def check_ber(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     recent = window(machine, counters)
     # A short time may have too few bits.
     shares = _bits_by_interface(recent.counts) or _bits_by_interface(counters)
@@ -115,7 +115,7 @@ def check_module(machine: Machine) -> Iterator[Finding]:
         yield _judge_module(machine, port)
 
 
-def _judge_module(machine: Machine, port: Port) -> Finding:
+def _judge_module(machine: Machine, port: RdmaPort) -> Finding:
     counted = counts(machine, port, (), EVENTS)
     recent = window(machine, [] if isinstance(counted, str) else counted)
     events = recent.counts

@@ -13,7 +13,7 @@ from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
 from busbw.host.gpu import switches_on_pci
-from busbw.host.kernel_log_past import Line, PastLog, cards_seen, read_past
+from busbw.host.kernel_log_past import KernelLogLine, PastLog, cards_seen, read_past
 from busbw.host.nic import RDMA
 from busbw.host.pci import DEVICES, ETHERNET, MELLANOX, NETWORK, read_devices
 
@@ -217,7 +217,7 @@ def check_missing(machine: Machine) -> Iterator[Finding]:
         yield _judge_numbers(machine, log, logged=bool(logged))
 
 
-def _taken_by_cloud(machine: Machine, line: Line) -> bool:
+def _taken_by_cloud(machine: Machine, line: KernelLogLine) -> bool:
     """Whether a cloud may have taken a card from a virtual machine.
 
     Azure does so with its Ethernet functions while it services a host.

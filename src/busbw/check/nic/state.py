@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import broken, check, failed, passed, skipped, unread, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import by_model, cabled, gbits, hardware, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -22,7 +22,7 @@ RESEAT_CABLE = (
 )
 
 
-def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> str:
+def _should_be_active(machine: Machine, port: RdmaPort, ports: Sequence[RdmaPort]) -> str:
     """Why a port that is down should be active; '' if it may be unused.
 
     A port of the fastest model should be active if a port at the same place of another card of this
@@ -42,12 +42,12 @@ def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> st
     return "it had a link since the start" if _had_link(machine, port) else ""
 
 
-def _place_on_card(port: Port) -> tuple[str, str]:
+def _place_on_card(port: RdmaPort) -> tuple[str, str]:
     """The PCI function of the card, and the number of the port."""
     return port.bdf.rpartition(".")[2], port.number
 
 
-def _had_link(machine: Machine, port: Port) -> bool:
+def _had_link(machine: Machine, port: RdmaPort) -> bool:
     paths = [f"{port.path}/{name}" for name in _SINCE_START]
     paths += [f"/sys/class/net/{port.netdev}/carrier_up_count"] if port.netdev else []
     texts = (machine.text(path) or "" for path in paths)
@@ -99,7 +99,7 @@ def check_state(machine: Machine) -> Iterator[Finding]:
         yield _judge_state(machine, port, ports)
 
 
-def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Finding:
+def _judge_state(machine: Machine, port: RdmaPort, ports: tuple[RdmaPort, ...]) -> Finding:
     path = f"{port.path}/state"
     reading, fix = machine.read(path), filled(STATE.fix, device=port.device)
     if broken(reading):
@@ -179,7 +179,7 @@ def check_physical_state(machine: Machine) -> Iterator[Finding]:
             yield _judge_down(machine, port, Evidence(path, reading.text, "5: LinkUp"))
 
 
-def _interface_states(machine: Machine, port: Port) -> Iterator[Evidence]:
+def _interface_states(machine: Machine, port: RdmaPort) -> Iterator[Evidence]:
     """States of the interfaces of a RoCE port."""
     for netdev in hardware(machine, port) if port.roce else ():
         path = f"{NET}/{netdev}/operstate"
@@ -188,7 +188,7 @@ def _interface_states(machine: Machine, port: Port) -> Iterator[Evidence]:
             yield Evidence(path, state, "up")
 
 
-def _judge_down(machine: Machine, port: Port, evidence: Evidence) -> Finding:
+def _judge_down(machine: Machine, port: RdmaPort, evidence: Evidence) -> Finding:
     flags = f"/sys/class/net/{port.netdev}/flags"
     text = machine.text(flags) if port.netdev else None
     if text is not None and not _parse_flags(text) & UP_FLAG:

@@ -23,7 +23,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu import nvlink_rate
-from busbw.host.gpu_health import Fabric, GpuHealth, Link
+from busbw.host.gpu_health import FabricState, GpuHealth, Nvlink
 from busbw.host.nvidia_services import (
     ABSENT,
     FABRIC_MANAGER,
@@ -84,7 +84,7 @@ def expected_links(gpu: GpuHealth) -> Generation | None:
     return next((row for row in generations() if gpu_words(gpu).intersection(row.names)), None)
 
 
-def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
+def nominal_rate(gpu: GpuHealth, link: Nvlink) -> float | None:
     """Nominal bytes per second of a link in one direction."""
     return nvlink_rate(link.speed_mbps, gpu.sm or 0, [link.version])
 
@@ -178,7 +178,7 @@ def check_fabric(machine: Machine) -> Iterator[Finding]:
             yield _judge_fabric(gpu, gpu.fabric)
 
 
-def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Finding:
+def _judge_fabric(gpu: GpuHealth, fabric: FabricState) -> Finding:
     state = STATES.get(fabric.state, str(fabric.state))
     evidence = Evidence(
         f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}",

@@ -10,7 +10,7 @@ from busbw.check.base import check, failed, judged, not_offered, skipped, unknow
 from busbw.check.load.gpu_copies import Copies, GpuLoad
 from busbw.check.load.judge import COMMAND, under_load
 from busbw.check.load.rdma_loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loopback, PortLoopback
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.links import GENERATIONS
 from busbw.check.shell_words import filled
@@ -257,7 +257,7 @@ def _judge_loop(machine: Machine, loop: PortLoopback) -> Finding:
     )
 
 
-def _port_or_link_rate(machine: Machine, port: Port) -> float | None:
+def _port_or_link_rate(machine: Machine, port: RdmaPort) -> float | None:
     """Bytes per second of the port, or of its PCIe link if that is less."""
     link = read_link(machine, port.bdf)
     rates = [

@@ -7,8 +7,8 @@ from pathlib import Path
 from busbw.check.base import broken, skipped, unanswered, unknown, unread
 from busbw.check.machine import Machine, Part, gpus, nics, slots
 from busbw.check.types import AS_ROOT, Evidence, Finding
-from busbw.host.pci import AMD, Link, device_directory, links, read_link, shared
-from busbw.host.pci_config import Config, read_config
+from busbw.host.pci import AMD, PcieLink, device_directory, links, read_link, shared
+from busbw.host.pci_config import PciConfig, read_config
 from busbw.host.source import Reading
 
 CONFIG = "/sys/bus/pci/devices/*/config"
@@ -25,9 +25,9 @@ class UpstreamLink:
 
     part: Part
     lower: str
-    below: Link
+    below: PcieLink
     upper: str | None
-    above: Link | None
+    above: PcieLink | None
 
     @property
     def last(self) -> bool:
@@ -117,7 +117,7 @@ class Configs:
     """
 
     root: bool
-    read: dict[str, Config] = field(default_factory=dict)
+    read: dict[str, PciConfig] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
     def unread(self, subject: str = "") -> list[Finding]:

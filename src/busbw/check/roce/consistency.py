@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.roce.settings import STAYS_AFTER_REBOOT, Setting, absent, settings, values
+from busbw.check.roce.settings import STAYS_AFTER_REBOOT, RoceInterface, absent, settings, values
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -65,7 +65,9 @@ def check_alike(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _differing_ports(ports: Sequence[Setting], name: str, column: list[str]) -> Iterator[Finding]:
+def _differing_ports(
+    ports: Sequence[RoceInterface], name: str, column: list[str]
+) -> Iterator[Finding]:
     usual = max(column, key=column.count)
     model_port = ports[column.index(usual)]
     for setting, value in zip(ports, column, strict=True):
@@ -74,7 +76,7 @@ def _differing_ports(ports: Sequence[Setting], name: str, column: list[str]) -> 
 
 
 def _judge_difference(
-    setting: Setting, name: str, value: str, usual: str, model_port: Setting
+    setting: RoceInterface, name: str, value: str, usual: str, model_port: RoceInterface
 ) -> Finding:
     evidence = Evidence(
         f"{setting.qos.netdev}: {name}",

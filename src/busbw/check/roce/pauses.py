@@ -1,10 +1,16 @@
 """Global pause, pause storms, and congestion notifications that were ignored."""
 
 from busbw.check.base import judged, not_offered, passed, unanswered, warned
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nic.links import counter_evidence, per_port, total
 from busbw.check.rates import SINCE_DRIVER_LOADED, Count, window
-from busbw.check.roce.settings import STAYS_AFTER_REBOOT, Setting, hidden, listed, per_interface
+from busbw.check.roce.settings import (
+    STAYS_AFTER_REBOOT,
+    RoceInterface,
+    hidden,
+    listed,
+    per_interface,
+)
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -37,7 +43,7 @@ ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
 
 
 @per_interface(PAUSE_GLOBAL)
-def check_pause_global(machine: Machine, setting: Setting) -> Finding:
+def check_pause_global(machine: Machine, setting: RoceInterface) -> Finding:
     qos = setting.qos
     pause = read_pause(machine, qos.netdev)
     if isinstance(pause, str):
@@ -93,7 +99,7 @@ CNP = CheckRow(
 
 
 @per_port(CNP, (f"hw_counters/{IGNORED}", f"hw_counters/{HANDLED}"), "", ethernet=True)
-def check_cnp(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+def check_cnp(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     if len(counters) < 2:
         return not_offered(port.name, "its driver does not count congestion notifications")
     recent = window(machine, counters)
@@ -136,7 +142,7 @@ STORM = CheckRow(
 
 
 @per_port(STORM, (), f"{ERROR}|{WARNING}", ethernet=True)
-def check_storm(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+def check_storm(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     recent = window(machine, counters)
     counts = recent.counts
     errors, warnings = total(counts, ERROR), total(counts, WARNING)

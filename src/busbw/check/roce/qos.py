@@ -5,7 +5,7 @@ from busbw.check.machine import Machine
 from busbw.check.roce.settings import (
     OFED,
     STAYS_AFTER_REBOOT,
-    Setting,
+    RoceInterface,
     hidden,
     listed,
     mask,
@@ -43,7 +43,7 @@ COMMON_PRIORITIES = (3,)
 
 
 @per_interface(TRUST)
-def check_trust(machine: Machine, setting: Setting) -> Finding:
+def check_trust(machine: Machine, setting: RoceInterface) -> Finding:
     qos = setting.qos  # with the kernel's driver a DSCP entry means that DSCP is trusted
     if not qos.trust:
         return unanswered(
@@ -93,7 +93,7 @@ PFC = CheckRow(
 
 
 @per_interface(PFC)
-def check_pfc(machine: Machine, setting: Setting) -> Finding:
+def check_pfc(machine: Machine, setting: RoceInterface) -> Finding:
     qos = setting.qos
     if qos.lossless is None:
         reason = (
@@ -159,7 +159,7 @@ ECN = CheckRow(
 
 
 @per_interface(ECN)
-def check_ecn(machine: Machine, setting: Setting) -> Finding:
+def check_ecn(machine: Machine, setting: RoceInterface) -> Finding:
     qos = setting.qos
     if qos.notify is None or qos.react is None:
         return not_offered(

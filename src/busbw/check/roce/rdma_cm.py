@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, not_offered, passed, skipped, unansw
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import VARIABLE_SOURCES
 from busbw.check.nic.links import fabric, no_fabric
-from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
+from busbw.check.roce.settings import RoceInterface, absent, listed, sent_class, settings
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -134,7 +134,7 @@ def check_cm_tos(machine: Machine) -> Iterator[Finding]:
             yield _judge_cm_tos(machine, setting)
 
 
-def _judge_cm_tos(machine: Machine, setting: Setting) -> Finding:
+def _judge_cm_tos(machine: Machine, setting: RoceInterface) -> Finding:
     port, qos = setting.port, setting.qos
     path = rdma_cm_path(port.device, port.number, TOS_FILE)
     text = machine.text(path) or ""

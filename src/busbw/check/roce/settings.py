@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import wraps
 
 from busbw.check.base import Check, check, skipped
-from busbw.check.machine import Machine, Port
+from busbw.check.machine import Machine, RdmaPort
 from busbw.check.nccl import settings as nccl
 from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
 from busbw.check.types import Finding
@@ -24,16 +24,16 @@ OFED = "only NVIDIA's driver (DOCA-OFED) has these files"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RoceInterface:
     """One hardware interface of a RoCE port."""
 
     subject: str
-    port: Port
+    port: RdmaPort
     qos: Qos
 
 
 @once
-def settings(machine: Machine) -> tuple[Setting, ...]:
+def settings(machine: Machine) -> tuple[RoceInterface, ...]:
     """The settings of the ports that collectives use. A bond has one for each slave."""
     interfaces = []
     for port in fabric(machine):
@@ -41,17 +41,17 @@ def settings(machine: Machine) -> tuple[Setting, ...]:
         for netdev in names:
             subject = f"{port.name} {netdev}" if len(names) > 1 else port.name
             interfaces.append(
-                Setting(
+                RoceInterface(
                     subject, port, read_qos(machine, netdev, tagged=tagged(machine, port.netdev))
                 )
             )
     return tuple(interfaces)
 
 
-def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Finding]], Check]:
+def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, RoceInterface], Finding]], Check]:
     """Makes a function that judges an interface of a RoCE port the check of `row`."""
 
-    def register(judge: Callable[[Machine, Setting], Finding]) -> Check:
+    def register(judge: Callable[[Machine, RoceInterface], Finding]) -> Check:
         @check(row)
         @wraps(judge)
         def judge_all(machine: Machine) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def hidden(machine: Machine, reason: str) -> str:
     return f"{reason}; the host of this virtual machine sets it" if machine.hypervisor else reason
 
 
-def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
+def sent_class(machine: Machine, port: RdmaPort) -> tuple[int | None, str]:
     """The traffic class of NCCL's packets and where it is set; None if it is not known.
 
     The driver's value for all packets takes precedence over NCCL_IB_TC.
@@ -93,7 +93,7 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
     return (value if 0 <= value <= MAX_TRAFFIC_CLASS else None), setting.evidence().where
 
 
-def values(machine: Machine, setting: Setting) -> dict[str, str]:
+def values(machine: Machine, setting: RoceInterface) -> dict[str, str]:
     """All settings as text, which should be equal on all ports of a fabric.
 
     '' if one cannot be read.
@@ -131,7 +131,7 @@ def _ranges(dscp: Mapping[int, int]) -> str:
     return ", ".join(texts)
 
 
-def nvidia(machine: Machine, port: Port) -> bool:
+def nvidia(machine: Machine, port: RdmaPort) -> bool:
     """Whether mlnx_qos configures this port; iproute2's dcb configures all others."""
     return driver(machine, port) == "mlx5_core"
 

@@ -3,7 +3,13 @@
 from busbw.check.base import broken, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import VARIABLE_SOURCES
-from busbw.check.roce.settings import STAYS_AFTER_REBOOT, Setting, listed, per_interface, sent_class
+from busbw.check.roce.settings import (
+    STAYS_AFTER_REBOOT,
+    RoceInterface,
+    listed,
+    per_interface,
+    sent_class,
+)
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -39,7 +45,7 @@ RDMA_BYTES, LOOPBACK = "tx_vport_rdma_unicast_bytes", "vport_loopback_bytes"
 
 
 @per_interface(TRAFFIC_CLASS)
-def check_traffic_class(machine: Machine, setting: Setting) -> Finding:
+def check_traffic_class(machine: Machine, setting: RoceInterface) -> Finding:
     qos, port = setting.qos, setting.port
     port_class = machine.read(traffic_class_path(port.device, port.number))
     if broken(port_class):
@@ -79,7 +85,7 @@ def check_traffic_class(machine: Machine, setting: Setting) -> Finding:
     return warned(setting.subject, message, evidence, mapped, fix=fix)
 
 
-def _lossless_class(setting: Setting) -> str:
+def _lossless_class(setting: RoceInterface) -> str:
     """A traffic class with a lossless priority and ECN; the word CLASS if none is known."""
     dcb, lossless = setting.qos.dcb, setting.qos.lossless or ()
     known = {} if isinstance(dcb, str) else dcb.dscp
@@ -110,7 +116,7 @@ PRIORITY_TRAFFIC = CheckRow(
 
 
 @per_interface(PRIORITY_TRAFFIC)
-def check_priority_traffic(machine: Machine, setting: Setting) -> Finding:
+def check_priority_traffic(machine: Machine, setting: RoceInterface) -> Finding:
     netdev, lossless = setting.qos.netdev, setting.qos.lossless
     values = statistics(machine, netdev)
     if lossless == ():

@@ -15,7 +15,7 @@ from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import MAX_TEXT_BYTES, read_stream
 from busbw.host.limited import within
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 LIMIT_S = 60.0  # to read the facts of this machine
 
@@ -46,7 +46,9 @@ def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_n
         report = lint.report(words, script, None)
     else:
         report = within(
-            lambda source: lint.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S
+            lambda source: lint.report(words, script, Machine(source)),
+            LiveMachine(),
+            limit_s=LIMIT_S,
         )
     if format_name == "json":
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")

@@ -26,7 +26,7 @@ ANY_SYSTEM = "h100x8"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SettingLine:
     """A setting as it is shown; `value` is None where nothing sets it."""
 
     setting: str
@@ -57,19 +57,19 @@ def command(format_name: str) -> int:
     return int(Exit.OK)
 
 
-def _lines(settings: Settings) -> list[Line]:
+def _lines(settings: Settings) -> list[SettingLine]:
     lines = []
     for row in SETTINGS:
         value = settings.values.get(row.key)
         if value is None:
-            lines.append(Line(row.key, None, DEFAULT))
+            lines.append(SettingLine(row.key, None, DEFAULT))
         else:
             text = masked_value(row.variable, value.text) if value.text else OFF[0]
-            lines.append(Line(row.key, text, value.origin))
+            lines.append(SettingLine(row.key, text, value.origin))
     return lines
 
 
-def _table(lines: list[Line], limit: int | None) -> str:
+def _table(lines: list[SettingLine], limit: int | None) -> str:
     """The lines as a table; values are cut to fit `limit` columns."""
     room = None
     if limit is not None:

@@ -23,7 +23,7 @@ from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.host.limited import within
 from busbw.host.snapshot import recorded
-from busbw.host.source import Live
+from busbw.host.source import LiveMachine
 
 STDIN = "-"
 FAIL_ON = (Verdict.FAIL.value, Verdict.WARN.value)
@@ -116,7 +116,7 @@ def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> 
     if files:
         report, expectations = learned(recorded(Path(name)), name)
     else:
-        report, expectations = within(learned, Live(), limit_s=limit_s)
+        report, expectations = within(learned, LiveMachine(), limit_s=limit_s)
     faults = [finding for finding in report.findings if finding.verdict is Verdict.FAIL]
     if faults and not force:
         number = counted(len({finding.id for finding in faults}), "check")

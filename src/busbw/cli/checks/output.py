@@ -36,7 +36,7 @@ def check_output(file: str, *, other: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class CheckOutput:
     """How to print. If `fail_on` is WARN, a warning counts as a failure.
 
     `file` is the file that has the output instead of stdout; '' for stdout. `chosen` is whether

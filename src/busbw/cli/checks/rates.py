@@ -11,7 +11,7 @@ from busbw.check.registry import compare, load_reading, take_reading
 from busbw.core.errors import UsageError
 from busbw.host.limited import within
 from busbw.host.snapshot import parse_archive
-from busbw.host.source import Live, Source
+from busbw.host.source import LiveMachine, Source
 
 
 def refuse_watch_options(
@@ -39,7 +39,7 @@ def read_first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -
     if not watch_s:
         return None
     start_s = time.monotonic()
-    archive = within(lambda source: take_reading(source, checks), Live(), limit_s=limit_s)
+    archive = within(lambda source: take_reading(source, checks), LiveMachine(), limit_s=limit_s)
     time.sleep(max(0.0, watch_s - (time.monotonic() - start_s)))
     return Machine(parse_archive(archive, "the first reading"))
 

@@ -12,7 +12,7 @@ from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host.limited import GivenUp, given_up, within
 from busbw.host.snapshot import parse_archive
-from busbw.host.source import Live, Source
+from busbw.host.source import LiveMachine, Source
 from busbw.measure.record import check_writable, save
 
 STDOUT = "-"
@@ -37,7 +37,7 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
     """
     if file != STDOUT:
         check_writable(Path(file), overwrite=force, what=f"--save {file}")
-    text, unread = within(_take, Live(), limit_s=limit_s)
+    text, unread = within(_take, LiveMachine(), limit_s=limit_s)
     for reason in unread:
         print_err(f"note: {reason}")
     data = text.encode()

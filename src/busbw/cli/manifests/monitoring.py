@@ -11,7 +11,7 @@ import click
 from busbw.cli.manifests.words import every_option, parse_check, program_option
 from busbw.cli.streams import print_err, print_out
 from busbw.launch.manifest import alerts, filler, systemd
-from busbw.launch.manifest.systemd import Service
+from busbw.launch.manifest.systemd import UnitSettings
 from busbw.measure.record import check_writable, save
 from busbw.watch.exporter import DEFAULT_ADDRESS, address
 
@@ -98,7 +98,7 @@ def systemd_command(
     `sudo busbw manifest systemd --into /etc/systemd/system`
     """
     address(listen, token_file)
-    service = Service(
+    service = UnitSettings(
         program=program,
         listen=listen,
         token_file=token_file,
@@ -127,7 +127,7 @@ def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:
     print_err("next: systemctl enable --now busbw-watch.service busbw-check.timer")
 
 
-def _warn_if_missing(service: Service) -> None:
+def _warn_if_missing(service: UnitSettings) -> None:
     """Warn if this host lacks what a unit needs: systemd would name the failed step alone."""
     if service.token_file and not Path(service.token_file).is_file():
         print_err(

@@ -2,7 +2,7 @@
 
 import click
 
-from busbw.cli.options.parameters import Rate, Share
+from busbw.cli.options.parameters import Rate, ShareParam
 from busbw.cli.options.shared import Decorator, options, reference_option
 from busbw.core.rates import BUSBW_EXAMPLE
 
@@ -17,7 +17,7 @@ minimum_options: Decorator = options(
     ),
     click.option(
         "--min-percent",
-        type=Share(0, 10),
+        type=ShareParam(0, 10),
         help="exit code 1 if the largest precise busbw is below this part of the ideal: 80%",
     ),
     click.option(

@@ -97,7 +97,7 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
-class Span(click.ParamType[float]):
+class DurationParam(click.ParamType[float]):
     """A time of at most a day: `10s`, `500ms`, or seconds."""
 
     name = "time"
@@ -133,7 +133,7 @@ class Rate(click.ParamType[float]):
         return parse_rate(str(value), max(param.opts, key=len) if param else "rate", self.example)
 
 
-class Share(click.ParamType[float]):
+class ShareParam(click.ParamType[float]):
     """A share of one: `5%`, or a fraction such as 0.05; above `lower` and below `upper`, or at
     most `upper` with `closed`.
     """

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from busbw.cli.options.system import Links, given_system, with_links
+from busbw.cli.options.system import LinkOptions, given_system, with_links
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import counted
@@ -11,7 +11,7 @@ from busbw.model.systems import System
 
 
 def system_of(
-    result: Result, file: str, described: tuple[str, str, Links], nodes: int | None
+    result: Result, file: str, described: tuple[str, str, LinkOptions], nodes: int | None
 ) -> tuple[System, str, tuple[int, int]]:
     """The system, where it comes from, and the numbers of hosts, or NVLink domains, and of ranks
     on each. `described` are --system, --topo and the options of links; UsageError where something
@@ -51,7 +51,7 @@ def _hosts_and_ranks(result: Result, system: System | None, nodes: int | None) -
     return placed
 
 
-def _recorded(result: Result, file: str, links: Links) -> System:
+def _recorded(result: Result, file: str, links: LinkOptions) -> System:
     """The system that the file recorded, changed by the options."""
     system = of_result(result)
     if isinstance(system, str):  # why there is none

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busbw.cli.options.parameters import Seconds, Share, is_given
+from busbw.cli.options.parameters import Seconds, ShareParam, is_given
 from busbw.cli.options.shared import options
 from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, MAX_TIME_S
@@ -35,13 +35,13 @@ sampling_options = options(
     ),
     click.option(
         "--precision",
-        type=Share(0, 1),
+        type=ShareParam(0, 1),
         show_default="1% on GPUs, 10% on CPUs",
         help="how far the median's interval may reach to each side",
     ),
     click.option(
         "--confidence",
-        type=Share(0.5, 0.99999),
+        type=ShareParam(0.5, 0.99999),
         default="99%",
         show_default=True,
         help="confidence level of that interval",

@@ -11,7 +11,7 @@ from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
-from busbw.model.nccl.choice import Allowed, allowed
+from busbw.model.nccl.choice import AllowedAlgorithms, allowed
 from busbw.model.nccl.constants import FITTED
 from busbw.model.networks import parse_network
 from busbw.model.systems import (
@@ -79,7 +79,7 @@ settings_options = options(
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class LinkOptions:
     """The options that change the links of a system; empty ones leave them as they are."""
 
     nics: str = ""
@@ -93,7 +93,7 @@ def _read_topo(path: str) -> System:
     return topo_xml.read(read_bytes(path), path)
 
 
-def given_system(system: str, topo: str, links: Links) -> tuple[System, str] | None:
+def given_system(system: str, topo: str, links: LinkOptions) -> tuple[System, str] | None:
     """The system that options describe, and its source; None without --system and --topo."""
     if system and topo:
         raise UsageError("--system and --topo are both given", "give one of them")
@@ -103,14 +103,14 @@ def given_system(system: str, topo: str, links: Links) -> tuple[System, str] | N
     return with_links(described, links), topo or "described"
 
 
-def this_system(links: Links) -> tuple[System, str]:
+def this_system(links: LinkOptions) -> tuple[System, str]:
     """The system of this machine; NoMeasurement if it has no GPUs that can be read."""
     from busbw.host.host_facts import read_host  # it imports all readers of this machine
 
     return with_links(of_host(read_host()), links), "this host"
 
 
-def with_links(system: System, links: Links) -> System:
+def with_links(system: System, links: LinkOptions) -> System:
     """The system with the NICs, the network and the CPU of the options, if they are given.
 
     The network is assumed where only one vendor's hosts have such NICs.
@@ -124,12 +124,12 @@ def with_links(system: System, links: Links) -> System:
     return with_assumed_network(system)
 
 
-def parse_allowed(algo: str, proto: str, collective: str) -> Allowed:
+def parse_allowed(algo: str, proto: str, collective: str) -> AllowedAlgorithms:
     """What --algo and --proto allow; UsageError if they name nothing that the model knows."""
     choices = allowed({"NCCL_ALGO": algo, "NCCL_PROTO": proto}, collective)
     for option, text, chosen, names in (
-        ("--algo", algo, choices.algorithms, Allowed().algorithms),
-        ("--proto", proto, choices.protocols, Allowed().protocols),
+        ("--algo", algo, choices.algorithms, AllowedAlgorithms().algorithms),
+        ("--proto", proto, choices.protocols, AllowedAlgorithms().protocols),
     ):
         if text and set(chosen) == set(names):
             raise UsageError(
@@ -139,7 +139,7 @@ def parse_allowed(algo: str, proto: str, collective: str) -> Allowed:
     return choices
 
 
-class Counts(click.ParamType[tuple[int, ...]]):
+class HostCounts(click.ParamType[tuple[int, ...]]):
     """Numbers of hosts: `1,2,128`, in ascending order without repeats."""
 
     name = "counts"

@@ -88,7 +88,7 @@ def _check_name(option: str, name: str, longest: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PodSettings:
     """Settings of the pod on each node."""
 
     name: str
@@ -102,7 +102,7 @@ class Node:
     check: tuple[str, ...] = CHECK
 
 
-def text(node: Node) -> str:
+def text(node: PodSettings) -> str:
     """The DaemonSet as JSON. UsageError for a name or label that Kubernetes would reject."""
     labels = {"app.kubernetes.io/name": "busbw", "app.kubernetes.io/instance": node.name}
     values = {
@@ -120,7 +120,7 @@ def text(node: Node) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class CheckSteps:
     """The steps: `busbw check`, then a run that must reach a busbw.
 
     `check` are options of `busbw check`. `least` is a run with --min-busbw or --min-percent, empty
@@ -146,17 +146,17 @@ class Steps:
         }
 
 
-def prolog(steps: Steps) -> str:
+def prolog(steps: CheckSteps) -> str:
     """A script for Slurm, which drains a node whose prolog fails."""
     return fill_script("prolog.sh", steps.values())
 
 
-def preflight_script(steps: Steps) -> str:
+def preflight_script(steps: CheckSteps) -> str:
     """The init container's script; what it prints is the container's log."""
     return fill_script("preflight.sh", steps.values())
 
 
-def preflight(image: str, limits: dict[str, Any], steps: Steps) -> str:
+def preflight(image: str, limits: dict[str, Any], steps: CheckSteps) -> str:
     """A patch that adds the init container to objects with a pod template (Job, StatefulSet).
 
     It is JSON for `kubectl patch --patch-file`. `limits` are the container's devices, for example

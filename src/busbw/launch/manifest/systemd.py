@@ -20,7 +20,7 @@ _PATH = re.compile(r"/[^\s:%\"'\\$]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class UnitSettings:
     """Settings of the units.
 
     `program` is the path of busbw. `token_file` is '' if the address is one of loopback. `every_s`
@@ -36,7 +36,7 @@ class Service:
     check: Sequence[str] = CHECK
 
 
-def units(service: Service) -> dict[str, str]:
+def units(service: UnitSettings) -> dict[str, str]:
     """The text of each unit by its file name.
 
     UsageError for a path that is not absolute or has characters with a meaning in units.

@@ -7,7 +7,7 @@ import itertools
 
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.measure.link_traffic import Load, loads
+from busbw.measure.link_traffic import RowTraffic, loads
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import text_or_unknown, time_text
 
@@ -20,7 +20,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def columns() -> list[Column]:
-    """The columns; their values take a Load."""
+    """The columns; their values take a RowTraffic."""
     return [
         Column(title="size", value=lambda load: format_size(load.row.size_bytes)),
         Column(title="host", value=lambda load: load.host, left=True),
@@ -72,22 +72,22 @@ def _watched(result: Result) -> bool:
     return any(change.links for change in changes)
 
 
-def _has_values(column: Column, lines: list[Load]) -> bool:
+def _has_values(column: Column, lines: list[RowTraffic]) -> bool:
     return any(column.value(load) not in ("-", "") for load in lines)
 
 
-def _links(load: Load) -> str:
+def _links(load: RowTraffic) -> str:
     if load.all.name:
         return load.all.name
     return f"{load.links} ports" if load.kind == "network" else f"{load.links} GPUs {load.kind}"
 
 
-def _troubled(load: Load) -> str:
+def _troubled(load: RowTraffic) -> str:
     more = " ..." if len(load.troubled) > MAX_NAMED else ""
     return ", ".join(load.troubled[:MAX_NAMED]) + more
 
 
-def ratio(load: Load) -> str:
+def ratio(load: RowTraffic) -> str:
     """`1.05`: bytes sent over those that must be sent."""
     if not load.least or load.all.sent is None:
         return "-"

@@ -17,14 +17,14 @@ from busbw.core.finding import (
     LOG_FIGURES,
     LOG_RANKS,
     LOG_ROWS,
-    Finding,
+    RunFinding,
     Verdict,
 )
-from busbw.core.result import Cell, Device, ResultRow
+from busbw.core.result import Cell, RankDevice, ResultRow
 from busbw.core.sizes import counted
 from busbw.measure.formats.log_collective import (
     NO_RATIO,
-    Evidence,
+    TableEvidence,
     contradiction,
     ranks_of,
     ratio,
@@ -36,15 +36,15 @@ MIN_BYTES, MIN_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the u
 OF_LOG = "use the whole log, or the JSON of the run (-J run.json)"
 
 
-def unread_rows(lines: Sequence[str]) -> list[Finding]:
+def unread_rows(lines: Sequence[str]) -> list[RunFinding]:
     """The finding of lines that begin like rows but are not rows."""
     if not lines:
         return []
     message = f"{counted(len(lines), 'line')} of the table could not be read"
-    return [Finding(LOG_ROWS, Verdict.WARN, message, f"the first is: {lines[0]}", OF_LOG)]
+    return [RunFinding(LOG_ROWS, Verdict.WARN, message, f"the first is: {lines[0]}", OF_LOG)]
 
 
-def average(rows: Sequence[ResultRow], stated: str) -> list[Finding]:
+def average(rows: Sequence[ResultRow], stated: str) -> list[RunFinding]:
     """The finding that the average in the log is not the mean of busbw over all cells.
 
     nccl-tests prints that mean under the table, so another value means that rows are missing.
@@ -64,7 +64,7 @@ def average(rows: Sequence[ResultRow], stated: str) -> list[Finding]:
         f"mean busbw of {counted(len(busbws), 'figure')}: {mean:.4g} GB/s; Avg bus bandwidth:"
         f" {average:g}"
     )
-    return [Finding(LOG_AVERAGE, Verdict.WARN, message, evidence, "use the whole log")]
+    return [RunFinding(LOG_AVERAGE, Verdict.WARN, message, evidence, "use the whole log")]
 
 
 def _cells(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, Cell]]:
@@ -75,7 +75,9 @@ def _cells(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, Cell]]:
     return cells
 
 
-def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool) -> list[Finding]:
+def of_collective(
+    collective: Collective, evidence: TableEvidence, *, inferred: bool
+) -> list[RunFinding]:
     """The finding that the collective was inferred, or contradicts its name in the log."""
     if inferred:
         message = f"the log does not name its collective; its table is one of {collective.name}"
@@ -87,26 +89,26 @@ def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool)
             signs.append("several operators" if several else f"operator {evidence.operator}")
         if evidence.rooted is not None:
             signs.append("a root" if evidence.rooted else "no root")
-        return [Finding(LOG_COLLECTIVE, Verdict.PASS, message, ", ".join(signs))]
+        return [RunFinding(LOG_COLLECTIVE, Verdict.PASS, message, ", ".join(signs))]
     if evidence.ratio == NO_RATIO:
         message = (
             "rows of the table contradict each other: busbw / algbw is one number for a collective"
             " and its ranks"
         )
-        return [Finding(LOG_FIGURES, Verdict.FAIL, message, "", "use the log as it was printed")]
+        return [RunFinding(LOG_FIGURES, Verdict.FAIL, message, "", "use the log as it was printed")]
     why = contradiction(collective, evidence)
     if why:
         message = (
             f"the log names {collective.name}, and its table is of another collective or number of"
             " ranks"
         )
-        return [Finding(LOG_FIGURES, Verdict.FAIL, message, why, "use the log of one run")]
+        return [RunFinding(LOG_FIGURES, Verdict.FAIL, message, why, "use the log of one run")]
     return []
 
 
-def of_ratio(collective: Collective, rows: Sequence[ResultRow], ranks: int) -> list[Finding]:
+def of_ratio(collective: Collective, rows: Sequence[ResultRow], ranks: int) -> list[RunFinding]:
     """The finding that figures without a table are of another collective or number of ranks."""
-    evidence = Evidence(
+    evidence = TableEvidence(
         ratio=ratio(rows),
         parts=None,
         operator=None,
@@ -122,7 +124,9 @@ def of_ratio(collective: Collective, rows: Sequence[ResultRow], ranks: int) -> l
         message = (
             f"size / (time x algbw) is {off:.3g}, not 1: times and algbw contradict each other"
         )
-        return [Finding(LOG_FIGURES, Verdict.FAIL, message, "", "give the file as it was written")]
+        return [
+            RunFinding(LOG_FIGURES, Verdict.FAIL, message, "", "give the file as it was written")
+        ]
     return of_collective(collective, evidence, inferred=False)
 
 
@@ -146,7 +150,7 @@ def thousands(rows: Sequence[ResultRow]) -> int:
     return round(math.log(disagreement(rows), 1000))
 
 
-def wrong_data(read: Sequence[Read], collective: Collective) -> list[Finding]:
+def wrong_data(read: Sequence[Read], collective: Collective) -> list[RunFinding]:
     """The finding of deviations in data that was only moved.
 
     The first alltoall had them in place, where it overwrites what it has yet to send.
@@ -161,10 +165,10 @@ def wrong_data(read: Sequence[Read], collective: Collective) -> list[Finding]:
     only_in_place = all(row.deviates == (False, True) for row in deviating)
     evidence = "in place only" if only_in_place else ""
     verdict = Verdict.WARN if only_in_place else Verdict.FAIL
-    return [Finding(LOG_FIGURES, verdict, message, evidence, "do not use these figures")]
+    return [RunFinding(LOG_FIGURES, verdict, message, evidence, "do not use these figures")]
 
 
-def time_unit(rows: Sequence[ResultRow]) -> list[Finding]:
+def time_unit(rows: Sequence[ResultRow]) -> list[RunFinding]:
     """The finding of times that do not agree with algbw."""
     off = thousands(rows)
     if not off:
@@ -174,12 +178,12 @@ def time_unit(rows: Sequence[ResultRow]) -> list[Finding]:
         " time"
     )
     fix = "use the log as it was printed, with its line of units"
-    return [Finding(LOG_FIGURES, Verdict.WARN, message, "", fix)]
+    return [RunFinding(LOG_FIGURES, Verdict.WARN, message, "", fix)]
 
 
 def known_devices(
-    devices: Sequence[Device], per_process: int
-) -> tuple[list[Device], list[Finding]]:
+    devices: Sequence[RankDevice], per_process: int
+) -> tuple[list[RankDevice], list[RunFinding]]:
     """The devices if the log lists one for every rank; else none, and the finding of what is
     missing.
 
@@ -208,7 +212,7 @@ def known_devices(
     return [], [_of_ranks(message, f"it lists {shown}", "use the whole log")]
 
 
-def other_ranks(listed: int, collective: Collective, evidence: Evidence) -> Finding:
+def other_ranks(listed: int, collective: Collective, evidence: TableEvidence) -> RunFinding:
     """The finding that busbw / algbw is that of another number of ranks than the log lists."""
     least, largest = ranks_of(collective, evidence) or (0, 0)
     ranks = f"{least:g}" if least == largest else f"{least:g} or more"
@@ -219,20 +223,20 @@ def other_ranks(listed: int, collective: Collective, evidence: Evidence) -> Find
     return _of_ranks(message, f"busbw / algbw is {ratio_text(evidence)}", "use the log of one run")
 
 
-def _of_ranks(message: str, evidence: str, fix: str) -> Finding:
-    return Finding(LOG_RANKS, Verdict.WARN, message, evidence, fix)
+def _of_ranks(message: str, evidence: str, fix: str) -> RunFinding:
+    return RunFinding(LOG_RANKS, Verdict.WARN, message, evidence, fix)
 
 
-def other_tables(bad: Sequence[int]) -> list[Finding]:
+def other_tables(bad: Sequence[int]) -> list[RunFinding]:
     """The finding of wrong data or a failure in tables of the log that are not read, by number."""
     if not bad:
         return []
     numbers = ", ".join(map(str, bad))
     message = f"wrong data or a failure in another table of the log: {numbers}"
-    return [Finding(LOG_FAILED, Verdict.FAIL, message, "", f"see it with --table {bad[0]}")]
+    return [RunFinding(LOG_FAILED, Verdict.FAIL, message, "", f"see it with --table {bad[0]}")]
 
 
-def failed(average_failed: bool, failures: Sequence[str]) -> list[Finding]:
+def failed(average_failed: bool, failures: Sequence[str]) -> list[RunFinding]:
     """The finding of a failure that the log itself states."""
     reasons = list(failures)
     if average_failed:
@@ -240,4 +244,4 @@ def failed(average_failed: bool, failures: Sequence[str]) -> list[Finding]:
     if not reasons:
         return []
     message = f"the run failed: {reasons[0]}"
-    return [Finding(LOG_FAILED, Verdict.FAIL, message, "; ".join(reasons[1:4]))]
+    return [RunFinding(LOG_FAILED, Verdict.FAIL, message, "; ".join(reasons[1:4]))]

@@ -28,7 +28,7 @@ OLD_FACTOR_IN_ALGBW = ("all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TableEvidence:
     """What a table says of its collective; what it does not say is None."""
 
     # the least and the largest busbw / algbw that the printed digits allow, or NO_RATIO
@@ -43,7 +43,7 @@ class Evidence:
     blank: bool  # a table whose redop column is empty
 
 
-def evidence_of(read: Sequence[Read], titles: Columns | None, ranks: int) -> Evidence:
+def evidence_of(read: Sequence[Read], titles: Columns | None, ranks: int) -> TableEvidence:
     """What the rows say; `ranks` is how many the lines around them say, 0 if none does."""
     rows = [table_row.row for table_row in read]
     titles = titles or MODERN
@@ -66,12 +66,12 @@ def evidence_of(read: Sequence[Read], titles: Columns | None, ranks: int) -> Evi
     parts = _parts(rows)
     blank = operator == "" and "redop" in left
     ranks = ranks or (parts if parts and parts > 1 else 0)
-    return Evidence(
+    return TableEvidence(
         ratio(rows), parts, operator, rooted, in_place_checked, ranks, old, titles.first, blank
     )
 
 
-def candidates(evidence: Evidence) -> list[str]:
+def candidates(evidence: TableEvidence) -> list[str]:
     """The collectives that the table can be of; [] where its figures contradict each other."""
     names = []
     for row in COLLECTIVES:
@@ -82,7 +82,7 @@ def candidates(evidence: Evidence) -> list[str]:
     return names
 
 
-def contradiction(row: Collective, evidence: Evidence) -> str:
+def contradiction(row: Collective, evidence: TableEvidence) -> str:
     """Why the table cannot be of this collective; '' where it can."""
     of_columns: tuple[Rule, ...] = (_operator_fits, _root_fits, _parts_fit, _whole_fits)
     rules = of_columns if evidence.ratio == NO_RATIO else (_ratio_fits, *of_columns)
@@ -90,7 +90,7 @@ def contradiction(row: Collective, evidence: Evidence) -> str:
     return next(filter(None, reasons), "")
 
 
-def ranks_of(row: Collective, evidence: Evidence) -> tuple[float, float] | None:
+def ranks_of(row: Collective, evidence: TableEvidence) -> tuple[float, float] | None:
     """The least and largest number of ranks with which busbw / algbw is what the table shows;
     None if it does not depend on them.
     """
@@ -102,7 +102,7 @@ def ranks_of(row: Collective, evidence: Evidence) -> tuple[float, float] | None:
     return max(least, 1), math.floor(limit / (limit - high) + 1e-9) if high < limit else math.inf
 
 
-def ratio_text(evidence: Evidence) -> str:
+def ratio_text(evidence: TableEvidence) -> str:
     """The busbw / algbw of the table with the digits that are known, such as `1.75`."""
     low, high = evidence.ratio or (math.nan, math.nan)
     middle, half = (low + high) / 2, max((high - low) / 2, 1e-4)
@@ -112,7 +112,7 @@ def ratio_text(evidence: Evidence) -> str:
     return f"{middle:.{decimals}f}"
 
 
-def _ratio_fits(row: Collective, evidence: Evidence) -> str:
+def _ratio_fits(row: Collective, evidence: TableEvidence) -> str:
     if evidence.ratio is None:
         return ""
     low, high = evidence.ratio
@@ -137,7 +137,7 @@ def _ratio_fits(row: Collective, evidence: Evidence) -> str:
     )
 
 
-def _operator_fits(row: Collective, evidence: Evidence) -> str:
+def _operator_fits(row: Collective, evidence: TableEvidence) -> str:
     # The first sendrecv printed no operator.
     has_operator = row.reduces or (row.redop_column == "op" and not evidence.old)
     if evidence.operator is None or (has_operator and evidence.operator not in ("", "none")):
@@ -149,7 +149,7 @@ def _operator_fits(row: Collective, evidence: Evidence) -> str:
     return f"its rows have the operator {evidence.operator}, those of {row.name} have none"
 
 
-def _blank_fits(row: Collective, evidence: Evidence) -> str:
+def _blank_fits(row: Collective, evidence: TableEvidence) -> str:
     """Whether a blank redop column fits: the first alltoall and hypercube print one."""
     prints_blank = row.name == ("alltoall" if evidence.old else "hypercube")
     if evidence.blank:
@@ -157,7 +157,7 @@ def _blank_fits(row: Collective, evidence: Evidence) -> str:
     return "its redop column is empty" if prints_blank and evidence.operator is not None else ""
 
 
-def _root_fits(row: Collective, evidence: Evidence) -> str:
+def _root_fits(row: Collective, evidence: TableEvidence) -> str:
     if evidence.rooted is None or evidence.rooted == row.rooted:
         return ""
     if evidence.rooted:
@@ -165,7 +165,7 @@ def _root_fits(row: Collective, evidence: Evidence) -> str:
     return f"its rows have no root, those of {row.name} have one"
 
 
-def _parts_fit(row: Collective, evidence: Evidence) -> str:
+def _parts_fit(row: Collective, evidence: TableEvidence) -> str:
     units = [row.algbw_multiple(ranks) for ranks in (2, 3)]
     if not evidence.parts or evidence.parts == 1 or units != [1, 1] or row.uneven:
         return ""
@@ -174,7 +174,7 @@ def _parts_fit(row: Collective, evidence: Evidence) -> str:
     )
 
 
-def _whole_fits(row: Collective, evidence: Evidence) -> str:
+def _whole_fits(row: Collective, evidence: TableEvidence) -> str:
     if evidence.operator is None:
         return ""  # a table of other programs, which count otherwise
     one_rank = evidence.ranks == 1 or (
@@ -185,13 +185,13 @@ def _whole_fits(row: Collective, evidence: Evidence) -> str:
     return ""
 
 
-def _check_fits(row: Collective, evidence: Evidence) -> str:
+def _check_fits(row: Collective, evidence: TableEvidence) -> str:
     if evidence.in_place_checked in (None, row.in_place_checked):
         return ""
     return "in-place data of the other kind"
 
 
-Rule = Callable[[Collective, Evidence], str]
+Rule = Callable[[Collective, TableEvidence], str]
 RULES: tuple[Rule, ...] = (
     _ratio_fits,
     _operator_fits,

@@ -48,7 +48,7 @@ _DIFFERS = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignFile:
     """A kind of file: the pattern that only it has, what to call it, and what to do."""
 
     pattern: re.Pattern[bytes]
@@ -56,67 +56,67 @@ class Foreign:
     hint: str
 
 
-KINDS: tuple[Foreign, ...] = (
-    Foreign(
+KINDS: tuple[ForeignFile, ...] = (
+    ForeignFile(
         re.compile(rb"SQLite format 3\0"),
         "an SQLite database, which Nsight Systems and rocprof export",
         CAPTURE,
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"algbw\(GB/s\)[\s\S]{0,4096}\b(?:thread|warp|block)\b"),
         "a table of NVSHMEM's perftest",
         LOG,
     ),
-    Foreign(re.compile(rb"# OSU [\w-]+ "), "a table of the OSU micro-benchmarks", LOG),
-    Foreign(
+    ForeignFile(re.compile(rb"# OSU [\w-]+ "), "a table of the OSU micro-benchmarks", LOG),
+    ForeignFile(
         re.compile(rb"Memory type: [\s\S]{0,2048}Bandwidth, GB/s"), "a table of ucc_perftest", LOG
     ),
-    Foreign(re.compile(rb"nvbandwidth Version"), "output of nvbandwidth", LOG),
-    Foreign(
+    ForeignFile(re.compile(rb"nvbandwidth Version"), "output of nvbandwidth", LOG),
+    ForeignFile(
         re.compile(rb"#bytes\s+#iterations"),
         "output of perftest (ib_write_bw)",
         "busbw link --help",
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"\|\s*payload\s*\|\s*busbw\s*\|"),
         "a summary of all_reduce_bench.py, without times and types",
         LOG,
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"nccl-bw[\w:-]*/\w+_\d+_busbw"),
         "results of SuperBench",
         "give the log of its nccl-bw benchmark",
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"Avg bus bandwidth is "),
         "the verdict of a health check, an average without its table",
         LOG,
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"(?m)^\s*busbw: +[\d.]+ Gbps"), "a list of busbw without sizes and times", LOG
     ),
-    Foreign(re.compile(rb"Network Tests v\d[\s\S]{0,256} MPI ranks"), "output of GPCNet", LOG),
-    Foreign(
+    ForeignFile(re.compile(rb"Network Tests v\d[\s\S]{0,256} MPI ranks"), "output of GPCNet", LOG),
+    ForeignFile(
         re.compile(rb"^\s*(?:<\?xml[^>]*>\s*)?<system version="),
         "NCCL's topology of a host as a measurement",
         "what it could reach: busbw predict --topo FILE",
     ),
-    Foreign(
+    ForeignFile(
         re.compile(
             rb"(?m)^[ \t]*(?:\x1b\[\d+m)?\s*GPU0\s[\s\S]{0,4096}\bX\b[\s\S]{0,9000}\bSYS\s+="
         ),
         "the matrix of nvidia-smi topo -m",
         "NCCL_TOPO_DUMP_FILE=topo.xml in a run, then busbw predict --topo topo.xml",
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"^\s*\{\s*\"start\":\s*\{[\s\S]{0,4096}\"iperf"),
         "JSON of iperf3",
         "busbw link, which tests every pair of hosts",
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"(?i)\bnixl_?bench"), "output of nixlbench", "busbw link, for RDMA and TCP"
     ),
-    Foreign(
+    ForeignFile(
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
         "a Grafana dashboard",
         LOG,
@@ -132,7 +132,7 @@ def is_binary(data: bytes) -> bool:
     return len(_ODD.findall(head)) > _BINARY_PART * len(head) or (bool(data) and not head)
 
 
-def kind(data: bytes) -> Foreign | None:
+def kind(data: bytes) -> ForeignFile | None:
     """What the file is; None if no kind is recognized."""
     head = data[:HEAD]
     return next((foreign for foreign in KINDS if foreign.pattern.search(head)), None)

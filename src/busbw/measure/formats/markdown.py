@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import figures
-from busbw.core.finding import Finding
+from busbw.core.finding import RunFinding
 from busbw.core.result import Result, ResultRow
 from busbw.measure.formats import table
 from busbw.ui.columns import Column
@@ -56,7 +56,7 @@ def footer(result: Result) -> str:
     return text
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: RunFinding) -> str:
     text = f"- **{finding.verdict.value}** {plain(finding.message)} (`{finding.id}`)\n"
     lines = (("Evidence", finding.evidence), ("Fix", finding.fix))
     return text + "".join(f"  - {name}: {plain(value)}\n" for name, value in lines if value)

@@ -16,7 +16,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from busbw.core.ran import Connection, Ran
+from busbw.core.ran import LoggedConnections, NcclConnection
 
 MAX_LINE = 4096
 # NCCL's names of its own networks; that of NVIDIA's plugin, IBext_v9, begins with the first.
@@ -35,7 +35,7 @@ Pair = tuple[int, int, str]  # sender, receiver, transport
 
 
 @dataclass
-class _Found:
+class _ConnectionLines:
     """What the lines of one connection state; a channel counts once, though both ends name it."""
 
     gdr: list[bool] = field(default_factory=list)
@@ -43,9 +43,9 @@ class _Found:
     devices: dict[tuple[str, str, int], None] = field(default_factory=dict)  # host, network, number
 
 
-def read(text: str) -> Ran | None:
+def read(text: str) -> LoggedConnections | None:
     """The connections in a log that may have other lines too; None if it names none."""
-    found: dict[Pair, _Found] = defaultdict(_Found)
+    found: dict[Pair, _ConnectionLines] = defaultdict(_ConnectionLines)
     names: dict[tuple[str, str, int], str] = {}
     for line in text.splitlines():
         match = _LINE.search(line) if "NCCL INFO" in line and len(line) <= MAX_LINE else None
@@ -65,10 +65,10 @@ def read(text: str) -> Ran | None:
     for (host, network, _), device in names.items():
         if network.startswith(RDMA):
             rdma[host].append(device)
-    return Ran(connections, dict(sorted(rdma.items())))
+    return LoggedConnections(connections, dict(sorted(rdma.items())))
 
 
-def _add(found: dict[Pair, _Found], host: str, message: str) -> None:
+def _add(found: dict[Pair, _ConnectionLines], host: str, message: str) -> None:
     """Add what a line states of a connection, if it is of one."""
     match = _CONNECTION.match(message)
     if match is None:
@@ -90,9 +90,11 @@ def _add(found: dict[Pair, _Found], host: str, message: str) -> None:
     entry.devices[host, network, int(number)] = None
 
 
-def _connection(pair: Pair, found: _Found, names: dict[tuple[str, str, int], str]) -> Connection:
+def _connection(
+    pair: Pair, found: _ConnectionLines, names: dict[tuple[str, str, int], str]
+) -> NcclConnection:
     devices = [
         f"{device[0]}:{names[device]}" for device in sorted(found.devices) if device in names
     ]
     gdr = all(found.gdr) if found.gdr else None
-    return Connection(*pair, gdr, max(map(len, found.channels.values())), devices)
+    return NcclConnection(*pair, gdr, max(map(len, found.channels.values())), devices)

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 
 from busbw.core.pattern import key, nccl_algorithm, nccl_protocol
-from busbw.core.ran import Kernel
+from busbw.core.ran import NcclKernel
 from busbw.core.result import Result
 
 _CHANNELS = re.compile(r"\d{1,4}", re.ASCII)
@@ -22,12 +22,12 @@ _CHOICE = re.compile(
 )
 
 
-def kernel(algorithm: str, protocol: str, channels: str) -> Kernel | None:
+def kernel(algorithm: str, protocol: str, channels: str) -> NcclKernel | None:
     """The kernel for NCCL's names or numbers; None if one is unknown, such as N/A."""
     known = nccl_algorithm(algorithm), nccl_protocol(protocol)
     if known[0] is None or known[1] is None:
         return None
-    return Kernel(known[0], known[1], int(channels) if _CHANNELS.fullmatch(channels) else 0)
+    return NcclKernel(known[0], known[1], int(channels) if _CHANNELS.fullmatch(channels) else 0)
 
 
 def add(result: Result, text: str) -> None:
@@ -38,9 +38,9 @@ def add(result: Result, text: str) -> None:
             row.ran = chosen[row.size_bytes].most_common(1)[0][0]
 
 
-def _chosen(text: str, function: str) -> dict[int, Counter[Kernel]]:
+def _chosen(text: str, function: str) -> dict[int, Counter[NcclKernel]]:
     """How often each kernel was chosen, by bytes."""
-    chosen: dict[int, Counter[Kernel]] = defaultdict(Counter)
+    chosen: dict[int, Counter[NcclKernel]] = defaultdict(Counter)
     for match in _CHOICE.finditer(text):
         name, size, algorithm, protocol, first, last = match.groups()
         if name and key(name) != key(function):

@@ -13,7 +13,7 @@ import re
 import msgspec
 
 from busbw.core.cells import figures
-from busbw.core.result import Cell, Device, Result, ResultRow
+from busbw.core.result import Cell, RankDevice, Result, ResultRow
 from busbw.stats.intervals import summary
 from busbw.ui.number_formats import local_time, minimum_gb_s, op_column, printed_time_s
 
@@ -33,7 +33,7 @@ _SPECIAL = re.compile(r'[^ -~]|["\\/]')  # what `string` escapes or ends before
 ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
 
-class Entry(msgspec.Struct):
+class NcclTestsDevice(msgspec.Struct):
     """A device in the list `devices`."""
 
     rank: int = 0
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct):
     device_info: str = ""
 
 
-class Config(msgspec.Struct, rename=CONFIG_NAMES):
+class NcclTestsConfig(msgspec.Struct, rename=CONFIG_NAMES):
     """`config`: fields have the names of SweepSpec and the order of the file.
 
     Truth values are the strings "true" and "false".
@@ -66,7 +66,7 @@ class Config(msgspec.Struct, rename=CONFIG_NAMES):
     per_iter_timing: str = "false"
     per_iter_skip: int = 0
     parallel_init: str = "false"
-    devices: list[Entry] = []
+    devices: list[NcclTestsDevice] = []
 
 
 class Figures(msgspec.Struct):
@@ -87,7 +87,7 @@ class Spread(msgspec.Struct):
     per_process_max_times_us: list[list[Number]] | None = None
 
 
-class Tuning(msgspec.Struct, rename={"channels": "#channels"}):
+class NcclTestsTuning(msgspec.Struct, rename={"channels": "#channels"}):
     """What -U adds to a row. What NCCL did not report is N/A."""
 
     algo: str = ""
@@ -95,7 +95,7 @@ class Tuning(msgspec.Struct, rename={"channels": "#channels"}):
     channels: int | str = 0
 
 
-class Line(msgspec.Struct):
+class NcclTestsRow(msgspec.Struct):
     """A row in the list `results`."""
 
     size: int
@@ -108,7 +108,7 @@ class Line(msgspec.Struct):
     out_of_place_per_iter: Spread | None = None
     in_place_per_iter: Spread | None = None
     actual_iterations: int | None = None
-    tuning: Tuning | None = None
+    tuning: NcclTestsTuning | None = None
 
 
 class OutOfBounds(msgspec.Struct):
@@ -117,16 +117,16 @@ class OutOfBounds(msgspec.Struct):
     count: int = 0
 
 
-class Document(msgspec.Struct):
+class NcclTestsDocument(msgspec.Struct):
     """The whole document."""
 
-    config: Config
+    config: NcclTestsConfig
     args: list[str]
     env: list[str] = []
     start_time: str = ""
     end_time: str | None = None
     nccl_version: int = 0
-    results: list[Line] | None = None
+    results: list[NcclTestsRow] | None = None
     out_of_bounds: OutOfBounds | None = None
     errors: list[str | None] | None = None
 
@@ -199,7 +199,7 @@ def _config(result: Result) -> dict[str, object]:
     spec = result.spec
     unused = "step_bytes" if spec.step_factor > 1 else "step_factor"
     values: dict[str, object] = {}
-    for field in msgspec.structs.fields(Config):
+    for field in msgspec.structs.fields(NcclTestsConfig):
         if field.name not in (unused, "devices"):
             value = getattr(spec, field.name)
             values[field.encode_name] = bool(value) if field.type is str else value
@@ -207,7 +207,7 @@ def _config(result: Result) -> dict[str, object]:
     return values
 
 
-def _device(device: Device) -> dict[str, object]:
+def _device(device: RankDevice) -> dict[str, object]:
     return {
         "rank": device.rank,
         "group": device.group,

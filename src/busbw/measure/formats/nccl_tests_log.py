@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.measure.formats import log_lines, reading
 from busbw.measure.formats.nccl_tests_rows import (
     Columns,
@@ -73,11 +73,11 @@ FAILURE = re.compile(r"\.\. (\S{1,255} pid \d{1,18}: Test failure \S+)")
 
 
 @dataclass
-class Run:
+class LoggedTable:
     """What was read so far from one table and the lines around it."""
 
     facts: dict[str, str] = field(default_factory=dict)  # the groups of FACTS
-    devices: list[Device] = field(default_factory=list)
+    devices: list[RankDevice] = field(default_factory=list)
     titles: Columns | None = None
     rows: list[Read] = field(default_factory=list)
     # the lines of `rows`, read again when the unit of time is known
@@ -102,7 +102,7 @@ class Run:
         )
 
 
-def _take(run: Run, line: str, before: str) -> None:
+def _take(run: LoggedTable, line: str, before: str) -> None:
     """Add what a line states; `before` is the line before it."""
     titles = columns(line)
     if titles:
@@ -125,7 +125,7 @@ def _take(run: Run, line: str, before: str) -> None:
         run.cut = True
 
 
-def _take_other(run: Run, line: str) -> None:
+def _take_other(run: LoggedTable, line: str) -> None:
     """Add what a line that is not of the table states."""
     device, error, failure = DEVICE.search(line), ERROR.search(line), FAILURE.search(line)
     if device:
@@ -140,13 +140,13 @@ def _take_other(run: Run, line: str) -> None:
 
 def _device(
     rank: str, group: str | None, pid: str | None, host: str | None, index: str, bus: str, name: str
-) -> Device:
+) -> RankDevice:
     bus = "" if bus == "0000:00:00" else bus
     name = " ".join(name.split())
-    return Device(int(rank), int(pid or 0), host or "", int(index), bus, name, int(group or 0))
+    return RankDevice(int(rank), int(pid or 0), host or "", int(index), bus, name, int(group or 0))
 
 
-def _take_facts(run: Run, line: str) -> None:
+def _take_facts(run: LoggedTable, line: str) -> None:
     for pattern in FACTS:
         match = pattern.search(line)
         if match:
@@ -155,14 +155,14 @@ def _take_facts(run: Run, line: str) -> None:
             return
 
 
-def runs(text: str) -> Iterator[Run]:
+def runs(text: str) -> Iterator[LoggedTable]:
     """The runs of a log, in their order. The last may have an average and no row."""
-    run, command, before = Run(), "", ""
+    run, command, before = LoggedTable(), "", ""
     for line in log_lines.own_lines(text):
         if run.ends_before(line):
             if run.rows or run.unread:
                 yield run
-            run = Run()
+            run = LoggedTable()
         nccom = NCCOM.search(line) if "nccom-test" in line else None
         if nccom:
             command = f"{reading.collective_of(nccom[1])}_test"

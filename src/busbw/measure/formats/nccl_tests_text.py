@@ -8,7 +8,7 @@ prints 0000:00:00.
 import re
 from itertools import groupby
 
-from busbw.core.result import Cell, Device, Result, ResultRow
+from busbw.core.result import Cell, RankDevice, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats.reading import program_collective
 from busbw.stats.intervals import summary
@@ -103,12 +103,12 @@ def _program(result: Result) -> str:
     return f"{result.spec.collective}_perf"
 
 
-def _process_devices(devices: list[Device]) -> str:
+def _process_devices(devices: list[RankDevice]) -> str:
     text = "".join(map(_device_line, devices))
     return text if len(text) < DEVICE_TEXT_BYTES else text[: DEVICE_TEXT_BYTES - 5] + "...\n"
 
 
-def _device_line(device: Device) -> str:
+def _device_line(device: RankDevice) -> str:
     host, bus = device.host.split(".")[0], device.bus or "0000:00:00"
     return (
         f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on {host:>10}"

@@ -3,7 +3,7 @@
 It stands under the table of a sweep or a replay, by request.
 """
 
-from busbw.core.ran import MAX_LISTED, Connection, Ran
+from busbw.core.ran import MAX_LISTED, LoggedConnections, NcclConnection
 from busbw.core.result import Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.engines.nccl_log import CHATTY, FILE, LEVEL
@@ -71,7 +71,7 @@ def _in_place(result: Outcome) -> list[str]:
 
 
 def _connections(result: Outcome, width: int | None) -> str:
-    ran = result.ran or Ran([])
+    ran = result.ran or LoggedConnections([])
     text = ""
     if ran.connections:
         table = _shown(ran.connections)
@@ -89,7 +89,7 @@ def _connections(result: Outcome, width: int | None) -> str:
     return text
 
 
-def _shown(connections: list[Connection]) -> list[Column]:
+def _shown(connections: list[NcclConnection]) -> list[Column]:
     """The columns; devices only where they are known."""
     if any(connection.devices for connection in connections):
         return list(COLUMNS)

@@ -15,11 +15,18 @@ from busbw.core.env import shown
 from busbw.core.errors import UsageError
 from busbw.core.masking import masked, masked_words
 from busbw.core.options import OPTIONS
-from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import log_checks, nccl_kernels, reading
-from busbw.measure.formats.nccl_tests_json import Document, Entry, Figures, Line, Number, Spread
+from busbw.measure.formats.nccl_tests_json import (
+    Figures,
+    NcclTestsDevice,
+    NcclTestsDocument,
+    NcclTestsRow,
+    Number,
+    Spread,
+)
 from busbw.ui.number_formats import op_of_column
 
 # Options that only `args` of the file has.
@@ -55,7 +62,7 @@ def of_document(document: object, whole: bool, collective: str | None = None) ->
             if isinstance(row, dict) and "actual_iterations" in row
         ]
     try:
-        run = msgspec.convert(document, Document)
+        run = msgspec.convert(document, NcclTestsDocument)
     except msgspec.ValidationError as error:
         keys = ", ".join(list(document)[:6]) if isinstance(document, dict) else ""
         content = f"its keys are {keys}" if keys else "an empty object"
@@ -63,7 +70,7 @@ def of_document(document: object, whole: bool, collective: str | None = None) ->
     return _result(run, whole, collective)
 
 
-def _result(run: Document, whole: bool, collective: str | None) -> Result:
+def _result(run: NcclTestsDocument, whole: bool, collective: str | None) -> Result:
     program = run.args[0].replace("\\", "/").rsplit("/", 1)[-1] if run.args else ""
     name = reading.program_collective(program) or reading.argument_collective(run.args[1:])
     collective_row = reading.resolve(collective, name, "nccl-tests JSON: args")
@@ -87,7 +94,7 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
         program=program,
         start=run.start_time,
         end=run.end_time or "",
-        library=Library("nccl" if run.nccl_version else "", run.nccl_version),
+        library=EngineLibrary("nccl" if run.nccl_version else "", run.nccl_version),
         world=World(devices, len({device.process for device in devices}), groups),
         environment=environment,
         rows=rows,
@@ -113,7 +120,7 @@ def _options(args: list[str]) -> dict[str, str]:
     return {fields[name]: text for name, text in pairs}
 
 
-def _spec(run: Document, collective: Collective, rows: list[ResultRow]) -> SweepSpec:
+def _spec(run: NcclTestsDocument, collective: Collective, rows: list[ResultRow]) -> SweepSpec:
     config: dict[str, Any] = msgspec.structs.asdict(run.config)
     del config["devices"]
     for name, value in config.items():
@@ -127,7 +134,7 @@ def _spec(run: Document, collective: Collective, rows: list[ResultRow]) -> Sweep
     return SweepSpec(collective=collective.name, **config)
 
 
-def _devices(entries: list[Entry], per_process: int) -> list[Device]:
+def _devices(entries: list[NcclTestsDevice], per_process: int) -> list[RankDevice]:
     """A device per rank.
 
     nccl-tests names the first of each process. The others follow it in rank and index, and their
@@ -140,7 +147,7 @@ def _devices(entries: list[Entry], per_process: int) -> list[Device]:
         process = processes.setdefault((entry.hostname, entry.pid), len(processes))
         bus = "" if entry.device_hex == "0000:00:00" else entry.device_hex
         devices.append(
-            Device(
+            RankDevice(
                 entry.rank,
                 entry.pid,
                 entry.hostname,
@@ -163,7 +170,7 @@ def _devices(entries: list[Entry], per_process: int) -> list[Device]:
     return all_devices
 
 
-def _row(line: Line, collective: Collective, iters: int, ranks: int) -> ResultRow:
+def _row(line: NcclTestsRow, collective: Collective, iters: int, ranks: int) -> ResultRow:
     actual = iters if line.actual_iterations is None else line.actual_iterations
     dtype, op = reading.element_type(line.type), op_of_column(collective, line.redop)
     try:

@@ -14,12 +14,12 @@ from typing import Any
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
-from busbw.core.finding import LOG_TABLES, Finding, Verdict
-from busbw.core.result import Device, Library, Result, World
+from busbw.core.finding import LOG_TABLES, RunFinding, Verdict
+from busbw.core.result import EngineLibrary, RankDevice, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import log_checks, log_collective, nccl_lines, reading
-from busbw.measure.formats.nccl_tests_log import Run, runs
+from busbw.measure.formats.nccl_tests_log import LoggedTable, runs
 from busbw.measure.formats.nccl_tests_rows import finish, parse
 from busbw.ui.number_formats import nccl_version_number
 
@@ -42,7 +42,7 @@ MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 NO_TABLE = "give the standard output of an nccl-tests run, with its lines of titles and rows"
 
 
-def _spec(run: Run) -> dict[str, Any]:
+def _spec(run: LoggedTable) -> dict[str, Any]:
     """Fields of SweepSpec that lines other than rows state.
 
     Without a header, iterations are 0, which means that they are unknown.
@@ -87,7 +87,7 @@ def _steps(sizes: list[int]) -> dict[str, int]:
     return {"step_bytes": steps.pop() if len(steps) == 1 else 0}
 
 
-def _in_seconds(run: Run) -> None:
+def _in_seconds(run: LoggedTable) -> None:
     """Read the rows again where no line states the unit of time, and size / algbw does."""
     power = log_checks.thousands([table_row.row for table_row in run.rows])
     if run.titles and run.titles.per_second is None and power:
@@ -96,7 +96,9 @@ def _in_seconds(run: Run) -> None:
         run.rows = [row for row in parsed if row]
 
 
-def _collective(run: Run, option: str | None, ranks: int) -> tuple[Collective, int, list[Finding]]:
+def _collective(
+    run: LoggedTable, option: str | None, ranks: int
+) -> tuple[Collective, int, list[RunFinding]]:
     """The collective that the log or --collective names, or else the only one that fits the table.
 
     Also returns the ranks, 0 if the table contradicts them, and the findings.
@@ -128,7 +130,7 @@ def _collective(run: Run, option: str | None, ranks: int) -> tuple[Collective, i
     return row, ranks, log_checks.of_collective(row, evidence, inferred=True)
 
 
-def _doubt(names: list[str], evidence: log_collective.Evidence) -> str:
+def _doubt(names: list[str], evidence: log_collective.TableEvidence) -> str:
     """Why the table does not decide the collective; `names` are those that it can be of."""
     if names:
         return f"its table can be of {' or '.join(names)}"
@@ -140,14 +142,14 @@ def _doubt(names: list[str], evidence: log_collective.Evidence) -> str:
     )
 
 
-def _collective_hint(evidence: log_collective.Evidence) -> str:
+def _collective_hint(evidence: log_collective.TableEvidence) -> str:
     """The hint for a log without the name of its collective."""
     names = log_collective.candidates(evidence) or list(BY_NAME)
     others = f", or one of {', '.join(names[1:])}" if names[1:] else ""
     return f"pass --collective {names[0]}{others}"
 
 
-def _complete(run: Run, stated: Mapping[str, Any]) -> bool:
+def _complete(run: LoggedTable, stated: Mapping[str, Any]) -> bool:
     """Whether the sweep ended, as far as the log says.
 
     People leave out lines around a table, so that without its end only a larger size in the
@@ -165,7 +167,7 @@ def _complete(run: Run, stated: Mapping[str, Any]) -> bool:
     return bool(last + step > largest)
 
 
-def _library(facts: dict[str, str]) -> Library:
+def _library(facts: dict[str, str]) -> EngineLibrary:
     tool, tests = facts.get("tool", "nccl-tests"), facts.get("tests", "")
     nccl = int(facts.get("nccl", 0)) or nccl_version_number(facts.get("banner", "0.0.0"))
     versions = {tool: tests} if tests else {}
@@ -173,17 +175,17 @@ def _library(facts: dict[str, str]) -> Library:
         versions[f"{tool}-commit"] = facts["commit"]
     if facts.get("headers", facts.get("nccl")) != facts.get("nccl"):
         versions["nccl-headers"] = facts["headers"]
-    return Library("nccl" if nccl else "", nccl, versions)
+    return EngineLibrary("nccl" if nccl else "", nccl, versions)
 
 
-def _world(devices: list[Device]) -> World:
+def _world(devices: list[RankDevice]) -> World:
     processes = list(dict.fromkeys((device.host, device.pid) for device in devices))
     for device in devices:
         device.process = processes.index((device.host, device.pid))
     return World(devices, len(processes), len({device.group for device in devices}) or 1)
 
 
-def _result(run: Run, option: str | None) -> Result:
+def _result(run: LoggedTable, option: str | None) -> Result:
     facts, stated = run.facts, _spec(run)
     _in_seconds(run)
     amounts = re.findall(r"(\d{1,18}(?:\.\d{1,9})?) (B|KB|MB|GB)\b", facts.get("memory", ""))
@@ -224,7 +226,7 @@ def _result(run: Run, option: str | None) -> Result:
     )
 
 
-def _is_bad(run: Run) -> bool:
+def _is_bad(run: LoggedTable) -> bool:
     """Whether the lines of a run state wrong data or a failure."""
     wrong = any(
         cell is not None and cell.wrong
@@ -235,7 +237,7 @@ def _is_bad(run: Run) -> bool:
     return bool(wrong or stated or run.errors or run.failures)
 
 
-def _no_table(found: list[Run]) -> UsageError:
+def _no_table(found: list[LoggedTable]) -> UsageError:
     unread = next((run.unread for run in found if run.unread), [])
     if unread:
         return UsageError(
@@ -272,7 +274,7 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
         message = f"the log holds {len(tables)} tables; this is the first"
         evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in tables)}"
         fix = "choose another with --table 2" + (f" to {len(tables)}" if len(tables) > 2 else "")
-        result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
+        result.findings.append(RunFinding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
         bad = [number for number, run in enumerate(tables, 1) if number > 1 and _is_bad(run)]
         result.findings += log_checks.other_tables(bad)
     if len(tables) == 1:  # of several, NCCL's lines do not say which run they are of

@@ -33,7 +33,7 @@ TITLES = {
 HINT = "give the file that rccl-tests wrote with -x FILE -Z json"
 
 
-class Record(msgspec.Struct):
+class RcclTestsRow(msgspec.Struct):
     """One placement: microseconds and GB/s. CSV has numbers as text."""
 
     name: str
@@ -63,7 +63,7 @@ def read(data: bytes, collective: str | None = None) -> Result:
     text = data.decode("utf-8", "replace")
     objects = _csv(text) if text.lstrip().startswith("numCycle") else _json(text)
     try:
-        records = [msgspec.convert(fields, Record, strict=False) for fields in objects]
+        records = [msgspec.convert(fields, RcclTestsRow, strict=False) for fields in objects]
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise UsageError(f"rccl-tests' file: {error}", HINT) from error
     names = {record.name for record in records}
@@ -100,7 +100,7 @@ def _csv(text: str) -> Iterator[Any]:
         }
 
 
-def _rows(records: list[Record], collective: Collective) -> Iterator[ResultRow]:
+def _rows(records: list[RcclTestsRow], collective: Collective) -> Iterator[ResultRow]:
     rows: dict[tuple[object, ...], ResultRow] = {}
     for record in records:
         key = (record.numCycle, record.size, record.type, record.redop)
@@ -116,7 +116,7 @@ def _rows(records: list[Record], collective: Collective) -> Iterator[ResultRow]:
     yield from rows.values()
 
 
-def _count(record: Record, collective: Collective) -> int:
+def _count(record: RcclTestsRow, collective: Collective) -> int:
     """NCCL's count argument: the size is that of the larger buffer."""
     dtype, ranks = DTYPES.get(record.type), record.ranks or record.gpus
     parts = ranks if collective.algbw_multiple(3) > 1 else 1

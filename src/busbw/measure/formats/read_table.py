@@ -17,7 +17,7 @@ import msgspec
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, Finding, Verdict
+from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, RunFinding, Verdict
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import Sampling, SweepSpec
@@ -51,7 +51,7 @@ SOURCE = "busbw's table"
 
 
 @dataclass
-class _Table:
+class _TextTable:
     """One table: the lines above its titles, the titles, and the lines below."""
 
     head: list[str]
@@ -84,7 +84,7 @@ def read(text: str, collective: str | None = None, number: int | None = None) ->
     result = _result(table, head, row)
     if number is None and len(tables) > 1:
         result.findings.append(
-            Finding(
+            RunFinding(
                 LOG_TABLES,
                 Verdict.WARN,
                 f"the first of {len(tables)} tables is read",
@@ -102,13 +102,13 @@ def _titles(line: str) -> list[str]:
     return []
 
 
-def _tables(lines: Sequence[str]) -> list[_Table]:
-    tables: list[_Table] = []
+def _tables(lines: Sequence[str]) -> list[_TextTable]:
+    tables: list[_TextTable] = []
     above: list[str] = []
     for line in lines:
         titles = _titles(line)
         if titles:
-            tables.append(_Table(_last_block(above), titles))
+            tables.append(_TextTable(_last_block(above), titles))
             above = []
             continue
         above.append(line[:LONGEST])
@@ -128,7 +128,7 @@ def _last_block(lines: Sequence[str]) -> list[str]:
     return kept
 
 
-def _result(table: _Table, head: Head, collective: Collective) -> Result:
+def _result(table: _TextTable, head: Head, collective: Collective) -> Result:
     reader = _Rows(table.titles, head, collective)
     rows, unread, footer = _split(table, reader)
     spec = _spec(table.titles, head, collective, rows)
@@ -150,7 +150,7 @@ def _result(table: _Table, head: Head, collective: Collective) -> Result:
     return result
 
 
-def _split(table: _Table, reader: "_Rows") -> tuple[list[ResultRow], list[str], list[str]]:
+def _split(table: _TextTable, reader: "_Rows") -> tuple[list[ResultRow], list[str], list[str]]:
     """The rows, the lines that look like rows and cannot be read, and the lines below them."""
     rows: list[ResultRow] = []
     unread: list[str] = []
@@ -185,16 +185,16 @@ def _spec(
     return SweepSpec(**fields)
 
 
-def _doubts(unread: Sequence[str], head: Head) -> Iterator[Finding]:
+def _doubts(unread: Sequence[str], head: Head) -> Iterator[RunFinding]:
     if unread:
-        yield Finding(
+        yield RunFinding(
             LOG_ROWS,
             Verdict.WARN,
             f"{counted(len(unread), 'line')} of the table cannot be read, the first is:"
             f" {unread[0][:100]}",
         )
     if head.hosts > 1:
-        yield Finding(
+        yield RunFinding(
             LOG_RANKS,
             Verdict.WARN,
             f"the table does not say which ranks are on which of its {head.hosts} hosts; equal"

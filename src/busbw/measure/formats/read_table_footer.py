@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from busbw.core.finding import Finding, Verdict
+from busbw.core.finding import RunFinding, Verdict
 
 _FINDING = re.compile(r"(PASS|WARN|FAIL|SKIP|UNKNOWN) +(.*)$")
 _ID = re.compile(r"(.*?) +\[([\w.]+)\]$", re.DOTALL)
@@ -16,7 +16,7 @@ def ended(footer: Sequence[str]) -> bool:
     return "\nmean   " in text and "\nthe sweep did not end" not in text
 
 
-def findings(footer: Sequence[str]) -> Iterator[Finding]:
+def findings(footer: Sequence[str]) -> Iterator[RunFinding]:
     for first, *details in _finding_texts(footer):
         match = _FINDING.match(first)
         named = _ID.match(match[2]) if match else None
@@ -26,7 +26,7 @@ def findings(footer: Sequence[str]) -> Iterator[Finding]:
         for detail in details:
             name, _, text = detail.partition(": ")
             parts[name] = text
-        yield Finding(named[2], Verdict(match[1].lower()), named[1], **parts)
+        yield RunFinding(named[2], Verdict(match[1].lower()), named[1], **parts)
 
 
 def _finding_texts(footer: Sequence[str]) -> list[list[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Device, Ideal, Library, World
+from busbw.core.result import EngineLibrary, Ideal, RankDevice, World
 from busbw.core.sizes import UNITS
 from busbw.core.sweep import Sampling
 from busbw.measure.formats import reading
@@ -49,7 +49,7 @@ class Head:
     collective: str = ""
     world: World = field(default_factory=lambda: World(devices=[], processes=0))
     hosts: int = 0
-    library: Library = field(default_factory=lambda: Library(engine=""))
+    library: EngineLibrary = field(default_factory=lambda: EngineLibrary(engine=""))
     loop: str = ""
     ideal: Ideal | None = None
     reduced_max_bytes: int | None = None
@@ -109,7 +109,7 @@ def _take_machine(head: Head, facts: str) -> None:
             head.loop = fact.removeprefix("loop ")
 
 
-def _devices(text: str, hosts: int) -> list[Device]:
+def _devices(text: str, hosts: int) -> list[RankDevice]:
     """A device for each rank. Hosts have no names in the table: several are numbered, and the
     ranks divided among them in equal parts.
     """
@@ -121,7 +121,7 @@ def _devices(text: str, hosts: int) -> list[Device]:
     devices = []
     for rank, name in enumerate(names):
         host = f"host {rank * hosts // len(names) + 1}" if hosts > 1 else ""
-        devices.append(Device(rank, 0, host, 0, "", name))
+        devices.append(RankDevice(rank, 0, host, 0, "", name))
     return devices
 
 

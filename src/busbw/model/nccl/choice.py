@@ -40,7 +40,7 @@ from busbw.model.nccl.constants import (
     family,
     tree_shares,
 )
-from busbw.model.nccl.graphs import Graph
+from busbw.model.nccl.graphs import ChannelGraph
 
 US, GB = 1e-6, 1e9
 ROOTED = ("broadcast", "reduce")
@@ -58,9 +58,9 @@ class Model:
     per_host: int
     sm: int
     over_nvlink: bool
-    ring: Graph
-    tree: Graph
-    nvls: Graph | None = None
+    ring: ChannelGraph
+    tree: ChannelGraph
+    nvls: ChannelGraph | None = None
     cpu: str = "intel"  # intel, amd or arm
     collnet: bool = False  # whether the network's switches reduce
     near: bool = True  # a PCIe switch joins GPUs and NICs; else NCCL uses no LL128 between hosts
@@ -162,7 +162,7 @@ def _runs_pat(model: Model, collective: str) -> bool:
     return model.release.pat and collective in PARTS and one_gpu_each
 
 
-def _runs_nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> bool:
+def _runs_nvls(model: Model, graph: ChannelGraph, collective: str, algorithm: str) -> bool:
     """Whether the algorithm is NVLS or NVLSTree, and can run a collective on so many hosts."""
     if algorithm not in (NVLS, NVLS_TREE) or graph.channels <= 1:
         return False
@@ -174,7 +174,7 @@ def _runs_nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> b
     return collective in PARTS and model.hosts == 1 and (most is None or model.per_host <= most)
 
 
-def _speed(model: Model, graph: Graph) -> float:
+def _speed(model: Model, graph: ChannelGraph) -> float:
     return graph.intra if model.hosts <= 2 else graph.inter
 
 
@@ -219,7 +219,7 @@ def _tree(model: Model, protocol: str) -> float:
     return rate
 
 
-def _nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> float:
+def _nvls(model: Model, graph: ChannelGraph, collective: str, algorithm: str) -> float:
     """algbw in GB/s."""
     release, all_reduce = model.release, collective == "all_reduce"
     inter = inf if model.hosts == 1 else graph.inter
@@ -287,7 +287,7 @@ def _ring_latency(
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedAlgorithms:
     """The names of the algorithms and protocols that the settings of a run allow."""
 
     algorithms: tuple[str, ...] = MODELLED
@@ -295,11 +295,11 @@ class Allowed:
     forced_ll128: bool = False
 
 
-ALL_ALLOWED = Allowed()
+ALL_ALLOWED = AllowedAlgorithms()
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExpectedChoice:
     """One algorithm and protocol with its expected time."""
 
     algorithm: str
@@ -307,7 +307,7 @@ class Choice:
     parts: Parts
 
 
-def allowed(environment: Mapping[str, str], collective: str) -> Allowed:
+def allowed(environment: Mapping[str, str], collective: str) -> AllowedAlgorithms:
     """What NCCL_ALGO, NCCL_PROTO and NCCL_NVLS_ENABLE allow for a collective.
 
     Unknown names are ignored.
@@ -319,7 +319,7 @@ def allowed(environment: Mapping[str, str], collective: str) -> Allowed:
     modelled = tuple(name for name in MODELLED if name in algorithms)
     proto = environment.get("NCCL_PROTO", "").strip()
     forced_ll128 = bool(proto) and not proto.startswith("^") and LL128 in protocols
-    return Allowed(modelled or MODELLED, protocols, forced_ll128=forced_ll128)
+    return AllowedAlgorithms(modelled or MODELLED, protocols, forced_ll128=forced_ll128)
 
 
 def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -338,12 +338,12 @@ def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ..
 
 
 def choices(
-    model: Model, collective: str, size_bytes: int, may: Allowed | None = None
-) -> list[Choice]:
+    model: Model, collective: str, size_bytes: int, may: AllowedAlgorithms | None = None
+) -> list[ExpectedChoice]:
     """Every combination that NCCL may use, fastest first; [] if it uses sends and receives."""
     if collective not in COLLECTIVES:
         return []
-    may = may or Allowed()
+    may = may or AllowedAlgorithms()
     protocols = may.protocols
     if not may.forced_ll128 and not has_ll128(model):
         protocols = tuple(protocol for protocol in protocols if protocol != LL128)
@@ -352,7 +352,7 @@ def choices(
         for protocol in protocols:
             timed = parts(model, collective, size_bytes, algorithm, protocol)
             if timed is not None:
-                possible.append(Choice(algorithm, protocol, timed))
+                possible.append(ExpectedChoice(algorithm, protocol, timed))
     return sorted(possible, key=lambda choice: choice.parts.time_s)
 
 

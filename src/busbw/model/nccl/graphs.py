@@ -23,7 +23,7 @@ SLOWEST = 0.1  # what NCCL falls back to where no list has a speed low enough
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class ChannelGraph:
     """`channels`, each with `intra` GB/s inside a host and `inter` GB/s between hosts."""
 
     channels: int
@@ -32,7 +32,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class GraphHost:
     """One host as the search sees it, in GB/s: `link` of a GPU to the others, `rails` NICs of
     `rail` each (0 on a single host).
     """
@@ -73,17 +73,17 @@ class Host:
         return self.rails * floor((self.rail + EPSILON) / speed) if self.rails else inf
 
 
-def ring(host: Host) -> Graph:
+def ring(host: GraphHost) -> ChannelGraph:
     """A ring's channels: it passes each GPU's link once, and returns to the GPU of its NIC."""
 
     def count(speed: float) -> int:
         return int(min(CHANNELS, host.over_link(speed), host.over_rails(speed)))
 
     channels, speed = _best(host, count)
-    return _double(Graph(channels, speed, speed), host.sm)
+    return _double(ChannelGraph(channels, speed, speed), host.sm)
 
 
-def tree(host: Host, channels: int) -> Graph:
+def tree(host: GraphHost, channels: int) -> ChannelGraph:
     """As many channels as the ring has.
 
     A chain of P GPUs has P - 1 hops, so a GPU's link carries (P-1)/P of them.
@@ -101,10 +101,10 @@ def tree(host: Host, channels: int) -> Graph:
         if intra >= 2 * inter or not fits(faster, inter):
             break
         intra = faster
-    return Graph(channels, intra, inter)
+    return ChannelGraph(channels, intra, inter)
 
 
-def nvls(host: Host) -> Graph | None:
+def nvls(host: GraphHost) -> ChannelGraph | None:
     """The channels of NVLink SHARP, each with a GPU as its head; None without multicast.
 
     Every GPU sends its share of each channel, and the head receives and sends the sum: n channels
@@ -116,7 +116,7 @@ def nvls(host: Host) -> Graph | None:
     if not host.rails:
         per_channel = host.link / (heads + 1) + EPSILON
         speed = next((speed for speed in host.speeds if speed <= per_channel), SLOWEST)
-        return Graph(heads, speed, speed)
+        return ChannelGraph(heads, speed, speed)
 
     def count(speed: float) -> int:
         return int(max(0, min(heads, host.over_link(speed) - 1, host.over_rails(speed))))
@@ -127,10 +127,10 @@ def nvls(host: Host) -> Graph | None:
         if inter >= 2 * speed or channels > host.over_rails(faster):
             break
         inter = faster
-    return Graph(channels, speed, inter)
+    return ChannelGraph(channels, speed, inter)
 
 
-def _best(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
+def _best(host: GraphHost, count: Callable[[float], int]) -> tuple[int, float]:
     """The channels and the speed with the highest product; `count` is the channels of a speed.
 
     The search ends at half of the best speed, or when all links are used.
@@ -149,14 +149,14 @@ def _best(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
     return (best_channels, best_speed) if best_channels else (1, SLOWEST)
 
 
-def _double(graph: Graph, sm: int) -> Graph:
+def _double(graph: ChannelGraph, sm: int) -> ChannelGraph:
     """Twice as many channels of half the speed, where NCCL makes them."""
     if graph.intra < 25 or (sm > 80 and graph.intra < 50 and graph.channels > 4):
         return graph
     channels = min(2 * graph.channels, CHANNELS)
     parts = ceil(channels / graph.channels)
-    return Graph(channels, graph.intra / parts, graph.inter / parts)
+    return ChannelGraph(channels, graph.intra / parts, graph.inter / parts)
 
 
-def _faster_speeds(host: Host, speed: float) -> list[float]:
+def _faster_speeds(host: GraphHost, speed: float) -> list[float]:
     return sorted(faster for faster in host.speeds if faster > speed)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.redops import BY_NAME as REDOPS
-from busbw.model.nccl.choice import Allowed, Choice
+from busbw.model.nccl.choice import AllowedAlgorithms, ExpectedChoice
 from busbw.model.nccl.constants import MODELLED, NVLS, NVLS_TREE, RING
 
 _EXACT = ("int32", "uint32", "int64", "uint64", "half", "bfloat16")
@@ -33,7 +33,7 @@ def reduces(collective: str, dtype: str, op: str) -> bool:
     return type_row.name in TYPES_OF.get(op_row.name, ())
 
 
-def allowed_for(may: Allowed, collective: str, dtype: str, op: str) -> Allowed:
+def allowed_for(may: AllowedAlgorithms, collective: str, dtype: str, op: str) -> AllowedAlgorithms:
     """What is left of `may` on this element type; all other algorithms if nothing is."""
     if reduces(collective, dtype, op):
         return may
@@ -42,7 +42,9 @@ def allowed_for(may: Allowed, collective: str, dtype: str, op: str) -> Allowed:
     return replace(may, algorithms=left or others)
 
 
-def by_precision(possible: Sequence[Choice], dtype: str, ranks: int) -> list[Choice]:
+def by_precision(
+    possible: Sequence[ExpectedChoice], dtype: str, ranks: int
+) -> list[ExpectedChoice]:
     """The choices in NCCL's order of preference: rings of fp8 over many ranks are the last."""
     last = RING if dtype.lower() in _FP8 and ranks > _MOST_RANKS_OF_FP8_RING else ""
     return sorted(possible, key=lambda choice: choice.algorithm == last)

@@ -11,7 +11,7 @@ from math import log10
 
 import msgspec
 
-from busbw.model.reference.expected import Basis, Expected, Scope
+from busbw.model.reference.expected import ExpectedBasis, ExpectedTime, Scope
 
 TABLE = "bands.json"
 CHECKED_RANKS = 1984  # of the largest job in the table of curves
@@ -47,7 +47,7 @@ def bands() -> Bands:
     return msgspec.json.decode(data, type=Bands)
 
 
-def band(expected: Expected, size_bytes: int) -> Band:
+def band(expected: ExpectedTime, size_bytes: int) -> Band:
     """The band of an expected time.
 
     Where no run says how far off it is, that of the next weaker basis counts; of NVLink domains at
@@ -55,7 +55,7 @@ def band(expected: Expected, size_bytes: int) -> Band:
     """
     smaller = Scope.HOST if expected.scope is Scope.DOMAIN else Scope.HOSTS
     for scope in (expected.scope, smaller):
-        for basis in (expected.basis, Basis.SIMILAR, Basis.MODEL):
+        for basis in (expected.basis, ExpectedBasis.SIMILAR, ExpectedBasis.MODEL):
             for row in bands().rows:
                 if (row.scope, row.basis) == (scope, basis) and size_bytes >= row.from_bytes:
                     return row

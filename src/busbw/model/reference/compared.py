@@ -17,15 +17,15 @@ from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, forecast, job_of, unlimited
+from busbw.model.estimate import EstimateInputs
+from busbw.model.forecast import MeasuredCurves, forecast, job_of, unlimited
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import ALL_ALLOWED, allowed
 from busbw.model.nccl.constants import of_number
-from busbw.model.networks import Network, networks
-from busbw.model.reference.curves import Curve, Reference
+from busbw.model.networks import NetworkModel, networks
+from busbw.model.reference.curves import Reference, ReferenceCurve
 from busbw.model.reference.results import nics_text
-from busbw.model.reference.similar import Job, is_reduced_alike, of_shape
+from busbw.model.reference.similar import ReferenceJob, is_reduced_alike, of_shape
 from busbw.model.systems import System, with_assumed_network
 from busbw.model.types import Forecast
 
@@ -50,15 +50,15 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Ran:
+class ComparedRun:
     """What a result ran: `row` on `hosts` hosts with `per_host` ranks each, of a system."""
 
-    setting: Setting
+    setting: EstimateInputs
     row: Collective
     hosts: int
     per_host: int
 
-    def job(self, dtype: str, op: str) -> Job:
+    def job(self, dtype: str, op: str) -> ReferenceJob:
         """The job with this element type and operator."""
         setting = replace(self.setting, dtype=dtype, op=op)
         return job_of(setting, self.row.name, self.hosts, self.per_host)
@@ -73,26 +73,28 @@ class Ran:
         return f"{self.hosts} x {self.per_host} {gpu}{nics}"
 
 
-def ran_of(result: Result, system: System, hosts_and_ranks: tuple[int, int]) -> Ran:
+def ran_of(result: Result, system: System, hosts_and_ranks: tuple[int, int]) -> ComparedRun:
     """What a result of this system and of so many hosts and ranks on each ran."""
     if result.library.network == SOCKET:
         system = replace(system, network=networks()["socket"])
     elif result.library.network == PLUGIN:
-        system = replace(system, network=Network(PLUGIN, 0.0, "as recorded"))
+        system = replace(system, network=NetworkModel(PLUGIN, 0.0, "as recorded"))
     elif result.library.network != RDMA:
         system = with_assumed_network(system)
     row = result.spec.row
     may = allowed(result.environment, row.name)
-    return Ran(Setting(system, of_number(result.library.nccl), may), row, *hosts_and_ranks)
+    return ComparedRun(
+        EstimateInputs(system, of_number(result.library.nccl), may), row, *hosts_and_ranks
+    )
 
 
-def recorded_run(result: Result) -> Ran | str:
+def recorded_run(result: Result) -> ComparedRun | str:
     """What a result ran on the system that it recorded; a text says what is missing."""
     system = of_result(result)
     return system if isinstance(system, str) else ran_of(result, system, shape(result))
 
 
-def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
+def compare(ran: ComparedRun, figure: Figure, known: Reference) -> Compared:
     """One measured cell beside the runs of the same job and what is expected."""
     size_bytes, dtype = figure.row.size_bytes, figure.row.dtype or "float"
     setting = setting_of(ran, figure)
@@ -113,13 +115,15 @@ def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
     )
 
 
-def setting_of(ran: Ran, figure: Figure) -> Setting:
+def setting_of(ran: ComparedRun, figure: Figure) -> EstimateInputs:
     row = figure.row
     setting = replace(ran.setting, dtype=row.dtype or "float", op=row.op or "sum")
     return unlimited(setting, ran.row.name, ran.hosts, ran.per_host, row.size_bytes)
 
 
-def same_job(ran: Ran, figure: Figure, known: Reference, algorithm: str = "") -> list[Curve]:
+def same_job(
+    ran: ComparedRun, figure: Figure, known: Reference, algorithm: str = ""
+) -> list[ReferenceCurve]:
     """The curves of the same system and job as a cell: a user's own, else published ones."""
     setting = setting_of(ran, figure)
     if not _is_plain(setting):
@@ -128,11 +132,13 @@ def same_job(ran: Ran, figure: Figure, known: Reference, algorithm: str = "") ->
     return _of_job(known, job, algorithm)
 
 
-def _of_job(known: Reference, job: Job, algorithm: str = "") -> list[Curve]:
+def _of_job(known: Reference, job: ReferenceJob, algorithm: str = "") -> list[ReferenceCurve]:
     return _same(known.own, job, algorithm) or _same(known.published, job, algorithm)
 
 
-def _same(curves: Sequence[Curve], job: Job, algorithm: str) -> list[Curve]:
+def _same(
+    curves: Sequence[ReferenceCurve], job: ReferenceJob, algorithm: str
+) -> list[ReferenceCurve]:
     of_collective = [curve for curve in curves if curve.collective == job.collective]
     return [
         curve
@@ -144,25 +150,27 @@ def _same(curves: Sequence[Curve], job: Job, algorithm: str) -> list[Curve]:
     ]
 
 
-def evidence(setting: Setting, known: Reference) -> Evidence:
+def evidence(setting: EstimateInputs, known: Reference) -> MeasuredCurves:
     """The curves for a forecast: a user's own runs of the described system are a calibration."""
     if not known.own or not _is_plain(setting):
-        return Evidence(known)
-    return Evidence(known, tuple(curve for curve in known.own if _is_of_system(curve, setting)))
+        return MeasuredCurves(known)
+    return MeasuredCurves(
+        known, tuple(curve for curve in known.own if _is_of_system(curve, setting))
+    )
 
 
-def _is_of_system(curve: Curve, setting: Setting) -> bool:
+def _is_of_system(curve: ReferenceCurve, setting: EstimateInputs) -> bool:
     job = job_of(setting, curve.collective, curve.hosts, curve.per_host)
     return curve.gpu == job.gpu and is_reduced_alike(curve, job) and bool(of_shape([curve], job))
 
 
-def _is_plain(setting: Setting) -> bool:
+def _is_plain(setting: EstimateInputs) -> bool:
     """Whether the table has runs of such a setting: NCCL chooses, the network has full rate."""
     full_rate = setting.spine.oversubscription == 1 and setting.traffic is None
     return full_rate and setting.may == ALL_ALLOWED
 
 
-def why_no_job(ran: Ran, known: Reference) -> str:
+def why_no_job(ran: ComparedRun, known: Reference) -> str:
     """Why no run is of the system and the collective; empty if one is."""
     system = ran.setting.system
     if not ran.job("float", "sum").gpu:
@@ -174,7 +182,7 @@ def why_no_job(ran: Ran, known: Reference) -> str:
     return ""
 
 
-def why_none(ran: Ran, known: Reference, figures: Sequence[Figure]) -> str:
+def why_none(ran: ComparedRun, known: Reference, figures: Sequence[Figure]) -> str:
     """Why none of the measured sizes has a run to compare with."""
     reason = why_no_job(ran, known)
     if reason:
@@ -192,7 +200,7 @@ def why_none(ran: Ran, known: Reference, figures: Sequence[Figure]) -> str:
     return f"the runs of {ran.row.name} on {ran.text} have {sizes_text}, not {measured}"
 
 
-def _median_busbw(curves: Sequence[Curve], size_bytes: int) -> float:
+def _median_busbw(curves: Sequence[ReferenceCurve], size_bytes: int) -> float:
     """The median over runs; a run with several curves counts once."""
     runs: dict[str, list[float]] = {}
     for curve in curves:

@@ -20,7 +20,7 @@ TABLE = "table.json"
 UNKNOWN = "unknown"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class CurveSource(msgspec.Struct, frozen=True, kw_only=True):
     """Who measured, and under which conditions as far as the source states them."""
 
     key: str  # names it in the curves
@@ -35,7 +35,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     settings: str = UNKNOWN
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class ReferenceCurve(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one collective by size on `hosts` hosts with `per_host` ranks each."""
 
     source: str
@@ -79,23 +79,23 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         return size_bytes * float(BY_NAME[self.collective].bus_factor(self.ranks)) / time_s
 
 
-class Table(msgspec.Struct, tag="busbw.reference/1", tag_field="schema", kw_only=True):
+class ReferenceTable(msgspec.Struct, tag="busbw.reference/1", tag_field="schema", kw_only=True):
     """A file of reference curves."""
 
-    sources: list[Source]
-    curves: list[Curve]
+    sources: list[CurveSource]
+    curves: list[ReferenceCurve]
 
 
 @dataclass(frozen=True)
 class Reference:
     """All curves that an answer may use: `own` come before the published ones."""
 
-    published: tuple[Curve, ...]
-    sources: dict[str, Source]
-    own: tuple[Curve, ...] = ()
-    by_collective: dict[str, tuple[Curve, ...]] = field(default_factory=dict)
+    published: tuple[ReferenceCurve, ...]
+    sources: dict[str, CurveSource]
+    own: tuple[ReferenceCurve, ...] = ()
+    by_collective: dict[str, tuple[ReferenceCurve, ...]] = field(default_factory=dict)
 
-    def of(self, collective: str) -> tuple[Curve, ...]:
+    def of(self, collective: str) -> tuple[ReferenceCurve, ...]:
         """The curves of a collective, a user's own first."""
         if collective not in self.by_collective:
             curves = (*self.own, *self.published)
@@ -105,7 +105,7 @@ class Reference:
         return self.by_collective[collective]
 
 
-def reference(table: Table, own: Table | None = None) -> Reference:
+def reference(table: ReferenceTable, own: ReferenceTable | None = None) -> Reference:
     tables = [table] if own is None else [table, own]
     sources = {source.key: source for part in tables for source in part.sources}
     return Reference(tuple(table.curves), sources, tuple(own.curves) if own else ())
@@ -115,10 +115,10 @@ def reference(table: Table, own: Table | None = None) -> Reference:
 def built_in() -> Reference:
     """The table that comes with busbw."""
     data = files("busbw.model.reference").joinpath(TABLE).read_bytes()
-    return reference(msgspec.json.decode(data, type=Table))
+    return reference(msgspec.json.decode(data, type=ReferenceTable))
 
 
-def with_own(own: Table) -> Reference:
+def with_own(own: ReferenceTable) -> Reference:
     """The curves that come with busbw, and a user's own."""
     known = built_in()
     sources = known.sources | {source.key: source for source in own.sources}

@@ -4,34 +4,34 @@ from dataclasses import replace
 from functools import cache
 
 from busbw.core.errors import UsageError
-from busbw.model.estimate import Setting, by_links
-from busbw.model.nccl.choice import Allowed, Choice
+from busbw.model.estimate import EstimateInputs, by_links
+from busbw.model.nccl.choice import AllowedAlgorithms, ExpectedChoice
 from busbw.model.nccl.constants import MODELLED, fitted_release, release
 from busbw.model.networks import networks
-from busbw.model.reference.curves import Curve
-from busbw.model.reference.similar import Job, nics_rate, rails
+from busbw.model.reference.curves import ReferenceCurve
+from busbw.model.reference.similar import ReferenceJob, nics_rate, rails
 from busbw.model.systems import parse_system, with_nics
 
 SHARP = "SHARP"  # of a source: reduction in the network's switches, by whichever algorithm
 
 
 @cache
-def setting_of(curve: Curve) -> Setting:
+def setting_of(curve: ReferenceCurve) -> EstimateInputs:
     system = parse_system(f"{curve.gpu}x{curve.per_host}")
     if curve.nics:
         system = with_nics(system, curve.nics)
     if curve.fabric:
         system = replace(system, network=networks()[curve.fabric])
     system = replace(system, collnet=curve.algorithm == SHARP)
-    may = Allowed()
+    may = AllowedAlgorithms()
     if curve.algorithm in MODELLED:
-        may = Allowed(algorithms=(curve.algorithm,))
+        may = AllowedAlgorithms(algorithms=(curve.algorithm,))
     nccl = release(curve.nccl) if curve.nccl else fitted_release()
-    return Setting(system, nccl, may, dtype=curve.dtype or "float")
+    return EstimateInputs(system, nccl, may, dtype=curve.dtype or "float")
 
 
-def job_of(curve: Curve) -> Job:
-    return Job(
+def job_of(curve: ReferenceCurve) -> ReferenceJob:
+    return ReferenceJob(
         curve.gpu,
         curve.collective,
         curve.hosts,
@@ -44,7 +44,7 @@ def job_of(curve: Curve) -> Job:
 
 
 @cache
-def choice_of(curve: Curve, size_bytes: int) -> Choice | None:
+def choice_of(curve: ReferenceCurve, size_bytes: int) -> ExpectedChoice | None:
     """What NCCL's model expects of a size of a curve's job; None for a system, perhaps a user's
     own, that options cannot describe.
     """

@@ -26,16 +26,16 @@ from statistics import fmean, median
 from busbw.core.collectives import BY_NAME
 from busbw.model.bounds import P2P
 from busbw.model.hardware import reaches_peers
-from busbw.model.nccl.choice import Choice, Parts
+from busbw.model.nccl.choice import ExpectedChoice, Parts
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE
 from busbw.model.nccl.p2p import ALL_PAIRS
-from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.curves import Reference, ReferenceCurve
 from busbw.model.reference.described import SHARP, choice_of
 from busbw.model.reference.described import job_of as job_of_curve
 from busbw.model.reference.similar import (
     BOARD,
-    Job,
     Kinship,
+    ReferenceJob,
     fabric_kind,
     is_of_such_hosts,
     is_reduced_alike,
@@ -72,7 +72,7 @@ class Scope(StrEnum):
 WEIGHT_OF_MODEL = {Scope.DOMAIN: 0.5}
 
 
-class Basis(StrEnum):
+class ExpectedBasis(StrEnum):
     """What an expected time rests on, the best first."""
 
     CALIBRATION = "calibration"
@@ -115,27 +115,27 @@ AS_MODELLED = Coefficients(1.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedTime:
     """An expected time, what it rests on, the curves that it comes from, and the time of the model
     alone.
     """
 
     time_s: float
     scope: Scope
-    basis: Basis
-    curves: tuple[Curve, ...] = ()
+    basis: ExpectedBasis
+    curves: tuple[ReferenceCurve, ...] = ()
     model_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class GpuLinks:
     """The links of a GPU to its peers: what NCCL plans with for them, in bytes per second."""
 
     planned: float
     nvlink: bool
 
 
-def scope_of(job: Job, links: Links, algorithm: str) -> Scope:
+def scope_of(job: ReferenceJob, links: GpuLinks, algorithm: str) -> Scope:
     """What joins the ranks of a job, and how they exchange data between hosts."""
     if job.hosts == 1:
         if not links.nvlink:
@@ -151,13 +151,13 @@ def scope_of(job: Job, links: Links, algorithm: str) -> Scope:
 
 
 def expect(
-    job: Job,
+    job: ReferenceJob,
     size_bytes: int,
-    choice: Choice,
-    links: Links,
+    choice: ExpectedChoice,
+    links: GpuLinks,
     known: Reference,
     hosts_fit: Coefficients = HOSTS_FIT,
-) -> Expected:
+) -> ExpectedTime:
     """The expected time of `size_bytes` where NCCL's model expects `choice`."""
     scope = scope_of(job, links, choice.algorithm)
     curves = [
@@ -168,7 +168,7 @@ def expect(
     time_s = modelled_s(job, choice, hosts_fit)
     if scope is Scope.HOST:
         board = _from_board(job, size_bytes, links, _of_boards(curves, size_bytes, links))
-        return board or Expected(time_s, scope, Basis.MODEL)
+        return board or ExpectedTime(time_s, scope, ExpectedBasis.MODEL)
     if not links.nvlink and job.per_host > 1:
         # What a ring reaches over the slots limits several hosts as it does one.
         rate = pcie_share(job.gpu, job.per_host) * links.planned
@@ -193,7 +193,9 @@ def pcie_share(gpu: str, gpus: int) -> float:
     return PCIE_SHARES[below] + part * (PCIE_SHARES[above] - PCIE_SHARES[below])
 
 
-def _of_boards(curves: Sequence[Curve], size_bytes: int, links: Links) -> list[Curve]:
+def _of_boards(
+    curves: Sequence[ReferenceCurve], size_bytes: int, links: GpuLinks
+) -> list[ReferenceCurve]:
     """The curves of one host that say something about a size."""
     return [
         curve
@@ -204,12 +206,16 @@ def _of_boards(curves: Sequence[Curve], size_bytes: int, links: Links) -> list[C
     ]
 
 
-def modelled_s(job: Job, choice: Choice, hosts_fit: Coefficients = HOSTS_FIT) -> float:
+def modelled_s(
+    job: ReferenceJob, choice: ExpectedChoice, hosts_fit: Coefficients = HOSTS_FIT
+) -> float:
     """The time of NCCL's model with the fitted coefficients, in seconds."""
     return _coefficients(job, choice, hosts_fit).time_s(choice.parts)
 
 
-def _coefficients(job: Job, choice: Choice, hosts_fit: Coefficients) -> Coefficients:
+def _coefficients(
+    job: ReferenceJob, choice: ExpectedChoice, hosts_fit: Coefficients
+) -> Coefficients:
     if choice.algorithm == NVLS_TREE and job.per_host > BOARD:
         return replace(RACKS_FIT, fill_s=RACKS_FIT.fill_s * 2 * log2(job.hosts))
     simple_ring = (choice.algorithm, choice.protocol) == (RING, SIMPLE)
@@ -226,20 +232,20 @@ def _coefficients(job: Job, choice: Choice, hosts_fit: Coefficients) -> Coeffici
 
 
 def _corrected(
-    job: Job,
+    job: ReferenceJob,
     size_bytes: int,
     time_s: float,
     scope: Scope,
-    curves: Sequence[Curve],
+    curves: Sequence[ReferenceCurve],
     hosts_fit: Coefficients = HOSTS_FIT,
-) -> Expected:
+) -> ExpectedTime:
     """The model's time `time_s`, corrected by runs on such hosts as the module's docstring says."""
-    by_hosts: dict[int, list[Curve]] = {}
+    by_hosts: dict[int, list[ReferenceCurve]] = {}
     for curve in curves:
         if is_of_such_hosts(curve, job) and _reaches(curve, size_bytes):
             by_hosts.setdefault(curve.hosts, []).append(curve)
-    used: list[Curve] = []
-    weights, moved, basis = WEIGHT_OF_MODEL.get(scope, 1.0), 0.0, Basis.MODEL
+    used: list[ReferenceCurve] = []
+    weights, moved, basis = WEIGHT_OF_MODEL.get(scope, 1.0), 0.0, ExpectedBasis.MODEL
     for hosts in sorted(by_hosts, key=lambda hosts: _apart(hosts, job.hosts)):
         alike, closest = nearest(by_hosts[hosts], job.gpu)
         offs = _offs(job, size_bytes, time_s, alike, hosts_fit)
@@ -249,10 +255,10 @@ def _corrected(
         weights += near * len(offs)
         moved += near * len(offs) * median(offs)
         used += alike
-        if basis is Basis.MODEL:
+        if basis is ExpectedBasis.MODEL:
             same = closest is Kinship.SAME and bool(of_shape(alike, job))
-            basis = Basis.SAME if same else Basis.SIMILAR
-    return Expected(time_s * exp(moved / weights), scope, basis, tuple(used))
+            basis = ExpectedBasis.SAME if same else ExpectedBasis.SIMILAR
+    return ExpectedTime(time_s * exp(moved / weights), scope, basis, tuple(used))
 
 
 def _apart(hosts: int, others: int) -> float:
@@ -260,7 +266,11 @@ def _apart(hosts: int, others: int) -> float:
 
 
 def _offs(
-    job: Job, size_bytes: int, time_s: float, curves: Sequence[Curve], hosts_fit: Coefficients
+    job: ReferenceJob,
+    size_bytes: int,
+    time_s: float,
+    curves: Sequence[ReferenceCurve],
+    hosts_fit: Coefficients,
 ) -> list[float]:
     """For each run the logarithm of its time over what the model expects of the run's own job.
 
@@ -283,7 +293,7 @@ def _offs(
     return [fmean(offs) for offs in runs.values()]
 
 
-def _reaches(curve: Curve, size_bytes: float) -> bool:
+def _reaches(curve: ReferenceCurve, size_bytes: float) -> bool:
     """Whether a size is within a curve's sizes, or beyond an end at which the curve is flat: in
     busbw from LEVEL_BYTES on, in time up to LATENCY_BYTES.
     """
@@ -293,13 +303,13 @@ def _reaches(curve: Curve, size_bytes: float) -> bool:
 
 
 def _from_board(
-    job: Job, size_bytes: int, links: Links, curves: Sequence[Curve]
-) -> Expected | None:
+    job: ReferenceJob, size_bytes: int, links: GpuLinks, curves: Sequence[ReferenceCurve]
+) -> ExpectedTime | None:
     """The time by curves of one host; None without any for this number of GPUs or fewer."""
     counts = _counts_to_read(job, curves)
     if not counts:
         return None
-    used: list[Curve] = []
+    used: list[ReferenceCurve] = []
     byte_s, closest = [], Kinship.SAME
     for count in counts:
         alike, closest = nearest([curve for curve in curves if curve.per_host == count], job.gpu)
@@ -310,10 +320,12 @@ def _from_board(
         left, at, right = (1 / (count - 1) for count in (counts[0], job.per_host, counts[1]))
         byte_s[0] += (at - left) / (right - left) * (byte_s[1] - byte_s[0])
     time_s = byte_s[0] * _factor(job, job.per_host)
-    return Expected(time_s, Scope.HOST, Basis.SAME if same else Basis.SIMILAR, tuple(used))
+    return ExpectedTime(
+        time_s, Scope.HOST, ExpectedBasis.SAME if same else ExpectedBasis.SIMILAR, tuple(used)
+    )
 
 
-def _counts_to_read(job: Job, curves: Sequence[Curve]) -> list[int]:
+def _counts_to_read(job: ReferenceJob, curves: Sequence[ReferenceCurve]) -> list[int]:
     """The numbers of GPUs whose curves say most about a job: its own, or one on each side of it
     where these are of GPUs that are more alike; else the largest below it, whose busbw stays.
     """
@@ -332,11 +344,13 @@ def _counts_to_read(job: Job, curves: Sequence[Curve]) -> list[int]:
     return sorted(count for count in kin if count < job.per_host)[-1:]
 
 
-def _factor(job: Job, ranks: int) -> float:
+def _factor(job: ReferenceJob, ranks: int) -> float:
     return float(BY_NAME[job.collective].bus_factor(ranks))
 
 
-def _typical_time(curves: Sequence[Curve], size_bytes: int, links: Links | None = None) -> float:
+def _typical_time(
+    curves: Sequence[ReferenceCurve], size_bytes: int, links: GpuLinks | None = None
+) -> float:
     """The median of the runs' times in seconds, over `links` if given; of those that measured this
     size if there are any, else of those that came nearest to it. A run with several curves counts
     once.
@@ -350,14 +364,14 @@ def _typical_time(curves: Sequence[Curve], size_bytes: int, links: Links | None 
     return exp(median(sum(logs) / len(logs) for logs in runs.values()))
 
 
-def _missed_by(curve: Curve, size_bytes: float) -> float:
+def _missed_by(curve: ReferenceCurve, size_bytes: float) -> float:
     """How many times larger or smaller a size is than those that a curve has; 1 if it has it."""
     if not size_bytes:
         return 1.0
     return max(1.0, size_bytes / curve.sizes[-1], curve.sizes[0] / size_bytes)
 
 
-def _busy_alike(curve: Curve, size_bytes: int, links: Links | None) -> float:
+def _busy_alike(curve: ReferenceCurve, size_bytes: int, links: GpuLinks | None) -> float:
     """The size that keeps the links of a curve's GPUs as busy as this one keeps `links`."""
     if links is None:
         return size_bytes
@@ -369,7 +383,7 @@ def _planned(gpu: str, per_host: int) -> float:
     return parse_system(f"{gpu}x{per_host}").planned
 
 
-def _extended_s(curve: Curve, size_bytes: float) -> float:
+def _extended_s(curve: ReferenceCurve, size_bytes: float) -> float:
     """The time of a size in seconds: beyond the largest measured size by the rate between the last
     two, below the smallest that of the smallest. A time that is longer than that of a larger size
     is an outlier, and the shorter one counts.

@@ -2,7 +2,7 @@
 
 from busbw.core.result import Result
 from busbw.model.hardware import gpu_word
-from busbw.model.reference.curves import Curve
+from busbw.model.reference.curves import ReferenceCurve
 from busbw.model.systems import GBIT, System
 
 NUMBERS_FROM_2_9 = 10000
@@ -10,7 +10,7 @@ NUMBERS_FROM_2_9 = 10000
 
 def curve_of(
     result: Result, system: System, placement: tuple[int, int], source: str, run: str
-) -> Curve | None:
+) -> ReferenceCurve | None:
     """The curve of a result that was measured on `system`, on so many hosts with so many ranks
     each; None if no size of it has a time.
 
@@ -25,7 +25,7 @@ def curve_of(
     if not times:
         return None
     sizes = tuple(sorted(times))
-    return Curve(
+    return ReferenceCurve(
         source=source,
         run=run,
         gpu=gpu_word(system.gpu),

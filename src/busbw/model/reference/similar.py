@@ -9,7 +9,7 @@ from busbw.model.fabric import rails_of
 from busbw.model.hardware import Generation, bridged_gpus, by_name
 from busbw.model.nccl.constants import RING, TREE
 from busbw.model.nccl.nvls_types import reduces
-from busbw.model.reference.curves import Curve
+from busbw.model.reference.curves import ReferenceCurve
 from busbw.model.systems import GBIT
 
 FIRST_MULTICAST_SM = 90
@@ -28,7 +28,7 @@ class Kinship(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReferenceJob:
     """What ran, or is to run: a collective on `hosts` hosts with `per_host` ranks each."""
 
     gpu: str  # a word of the table of GPUs; empty for a GPU that is not in it
@@ -61,13 +61,13 @@ def _links(row: Generation) -> tuple[int, float]:
     return row.links, row.planned
 
 
-def nearest(curves: Sequence[Curve], gpu: str) -> tuple[list[Curve], Kinship]:
+def nearest(curves: Sequence[ReferenceCurve], gpu: str) -> tuple[list[ReferenceCurve], Kinship]:
     """The curves of the GPU that is most like this one."""
     closest = min((kinship(gpu, curve.gpu) for curve in curves), default=Kinship.OTHER)
     return [curve for curve in curves if kinship(gpu, curve.gpu) == closest], closest
 
 
-def is_reduced_alike(curve: Curve, job: Job) -> bool:
+def is_reduced_alike(curve: ReferenceCurve, job: ReferenceJob) -> bool:
     """Whether a curve's data are reduced like the job's: by the switch (NVLink SHARP) or by
     GPUs. A type that is not stated is one that switches reduce, as nccl-tests' default is.
     """
@@ -77,7 +77,7 @@ def is_reduced_alike(curve: Curve, job: Job) -> bool:
     return _used_switch(curve) == in_switch
 
 
-def _used_switch(curve: Curve) -> bool:
+def _used_switch(curve: ReferenceCurve) -> bool:
     if curve.algorithm in (RING, TREE):
         return False
     return _may_use_switch(curve.gpu, curve.collective, curve.dtype or "float", "sum")
@@ -93,18 +93,18 @@ def _may_use_switch(gpu: str, collective: str, dtype: str, op: str) -> bool:
     return multicast and collective == "all_reduce" and reduces(collective, dtype, op)
 
 
-def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:
+def of_shape(curves: Sequence[ReferenceCurve], job: ReferenceJob) -> list[ReferenceCurve]:
     """The curves of as many hosts and ranks, over such NICs and, where known, the same fabric."""
     return [curve for curve in curves if _is_of_shape(curve, job)]
 
 
-def _is_of_shape(curve: Curve, job: Job) -> bool:
+def _is_of_shape(curve: ReferenceCurve, job: ReferenceJob) -> bool:
     if (curve.hosts, curve.per_host) != (job.hosts, job.per_host):
         return False
     return job.hosts == 1 or _has_such_nics(curve, job)
 
 
-def is_of_such_hosts(curve: Curve, job: Job) -> bool:
+def is_of_such_hosts(curve: ReferenceCurve, job: ReferenceJob) -> bool:
     """Whether a curve is of hosts like a job's, one or several of them, whatever their number.
     Racks are alike whatever part of one takes part, and whatever its NICs.
     """
@@ -115,7 +115,7 @@ def is_of_such_hosts(curve: Curve, job: Job) -> bool:
     return curve.per_host == job.per_host and (job.hosts == 1 or _has_such_nics(curve, job))
 
 
-def _has_such_nics(curve: Curve, job: Job) -> bool:
+def _has_such_nics(curve: ReferenceCurve, job: ReferenceJob) -> bool:
     if fabric_kind(curve.fabric) != fabric_kind(job.fabric):
         return False
     if rails(curve.nics, curve.per_host) != job.rails:

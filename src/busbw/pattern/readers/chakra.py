@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import Observed
+from busbw.pattern.merge import ObservedCall
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
@@ -104,7 +104,7 @@ def integer(kind: int, value: Value) -> int | None:
 
 
 @dataclass(slots=True)
-class Node:
+class ChakraNode:
     """The parts of a node that are read.
 
     `kind` is its type in the schema. The attributes have the values of protobuf or JSON.
@@ -136,7 +136,7 @@ def recognizes(head: bytes) -> bool:
     )
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
     data = source.read_all(collector)
     rank = source.rank if source.rank is not None else source.number
@@ -161,7 +161,7 @@ def note_what_is_missing(collector: Collector) -> None:
         collector.add_note(UNSIZED)
 
 
-def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[bytes]:
+def _messages(source: PatternSource, collector: Collector, data: bytes) -> Iterator[bytes]:
     at = number = 0
     while at < len(data):
         try:
@@ -175,8 +175,8 @@ def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[byt
         at, number = start + size, number + 1
 
 
-def _node(message: bytes) -> Node:
-    node = Node()
+def _node(message: bytes) -> ChakraNode:
+    node = ChakraNode()
     for number, kind, value in fields(message):
         if isinstance(value, bytes):
             if number == 2:
@@ -210,7 +210,7 @@ def _attribute(message: bytes) -> tuple[str, Any]:
     return name, attribute
 
 
-def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
+def add(source: PatternSource, collector: Collector, rank: int, node: ChakraNode) -> None:
     """Add the call of a node of communication.
 
     Raises one of json_recovery.UNEXPECTED if its attributes are not as the schema has them.
@@ -236,11 +236,11 @@ def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
             return
         if function in _TIMES_RANKS:
             size *= ranks or 1
-        call = Observed(comm, function, size)
+        call = ObservedCall(comm, function, size)
     else:
         function, peer = ("send", "comm_dst") if node.kind == _SEND else ("recv", "comm_src")
         collector.add_comm(comm, process=rank, rank=rank if not members else None)
-        call = Observed(comm, function, size, peer=attributes.get(peer))
+        call = ObservedCall(comm, function, size, peer=attributes.get(peer))
     if node.start_us:
         call.at_us = float(node.start_us)
     if node.duration_us:

@@ -10,7 +10,7 @@ from typing import Any
 
 from busbw.pattern.collector import Collector
 from busbw.pattern.readers import chakra, json_recovery
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 _TYPES = {"COMM_SEND_NODE": 5, "COMM_RECV_NODE": 6, "COMM_COLL_NODE": 7}
 _GRAPH = re.compile(rb'\s*\{\s*"workload_graph"\s*:')
@@ -25,7 +25,7 @@ def recognizes(head: bytes) -> bool:
     return _MESSAGE.match(head) is not None and b'"attr"' in head and b"_NODE" in head
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
     data = source.read_all(collector)
     rank = source.rank if source.rank is not None else source.number
@@ -47,10 +47,10 @@ def read(source: Source, collector: Collector) -> None:
     chakra.note_what_is_missing(collector)
 
 
-def _node(fields: dict[str, Any]) -> chakra.Node:
+def _node(fields: dict[str, Any]) -> chakra.ChakraNode:
     if "NodeType" in fields:  # the feeder's
         times = {"start_us": 0, "duration_us": int(fields.get("runtime", 0))}
-        return chakra.Node(
+        return chakra.ChakraNode(
             str(fields.get("Name", "")), int(fields["NodeType"]), attributes=fields, **times
         )
     attributes = {
@@ -59,7 +59,7 @@ def _node(fields: dict[str, Any]) -> chakra.Node:
         if "name" in attribute
     }
     kind = fields.get("type", 0)
-    return chakra.Node(
+    return chakra.ChakraNode(
         str(fields.get("name", "")),
         _TYPES.get(kind, 0) if isinstance(kind, str) else int(kind),
         int(fields.get("startTimeMicros", 0)),

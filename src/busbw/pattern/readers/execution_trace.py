@@ -23,9 +23,9 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.pattern import key
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 _TOTAL_RECEIVED, _TOTAL_SENT = ("all_gather", "gather"), ("reduce_scatter", "scatter")
 CALL = "record_param_comms"
@@ -55,7 +55,7 @@ def elements(shapes: Iterable[Iterable[int]]) -> int:
 
 def make_call(
     comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any
-) -> Observed:
+) -> ObservedCall:
     """The call that sends `sent` elements of this rank and gives it `received` elements.
 
     `dtype` is PyTorch's or torchcomms' name; `ranks` 0 is unknown.
@@ -68,7 +68,7 @@ def make_call(
         total = max(received, sent * ranks)
     elif function in _TOTAL_SENT:
         total = max(sent, received * ranks)
-    return Observed(
+    return ObservedCall(
         comm,
         function,
         total * itemsize,
@@ -85,7 +85,7 @@ class _Node(msgspec.Struct):
     input_types: list[str] = []
 
 
-class _Trace(msgspec.Struct):
+class _ExecutionTrace(msgspec.Struct):
     nodes: list[_Node]
 
 
@@ -94,14 +94,14 @@ def recognizes(head: bytes) -> bool:
     return _MARK.match(head) is not None and b'"nodes"' in head
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     data = source.read_all(collector)
     try:
-        nodes = msgspec.json.decode(data, type=_Trace).nodes
+        nodes = msgspec.json.decode(data, type=_ExecutionTrace).nodes
     except json_recovery.BROKEN as error:
         collector.add_problem(f"{source.name}: {error}")
         nodes = list(_nodes(data))
-    reader = _Reader(source, collector)
+    reader = _ExecutionTraceReader(source, collector)
     for node in nodes:
         if node.name == CALL:
             try:
@@ -122,10 +122,10 @@ def _nodes(data: bytes) -> Iterator[_Node]:
         )
 
 
-class _Reader:
-    def __init__(self, source: Source, collector: Collector) -> None:
+class _ExecutionTraceReader:
+    def __init__(self, source: PatternSource, collector: Collector) -> None:
         self._source, self._collector = source, collector
-        self._calls: list[tuple[Observed, int]] = []
+        self._calls: list[tuple[ObservedCall, int]] = []
         self._callers: Counter[int] = Counter()
         self._omitted: Counter[str] = Counter()
         self._addresses: dict[str, int] = {}  # of groups, numbered as they come
@@ -231,7 +231,7 @@ def _call(
     received: list[tuple[int, int]],
     dtype: str,
     ranks: int,
-) -> Observed:
+) -> ObservedCall:
     """The call with these tensors; it has its bytes even if its element type has no row."""
     sent_count = sum(count for count, _ in sent)
     received_count = sum(count for count, _ in received)

@@ -18,11 +18,11 @@ from busbw.core.pattern import key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.readers import json_recovery
 from busbw.pattern.readers.execution_trace import elements, make_call
 from busbw.pattern.readers.safe_pickle import Unreadable, inside, load
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 _NAME = re.compile(r"(?:([\w-]+):)?(\w+)(?: (\d+)\s*(?:->|<-)\s*(\d+))?")
 _ON_CPU = frozenset({"gloo", "mpi", "ucc", "fake"})
@@ -38,15 +38,15 @@ def recognizes(head: bytes) -> bool:
     )
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
     dump = read_dump(source, collector)
     if dump is not None:
         rank = source.rank if source.rank is not None else source.number
-        _Reader(source, collector, dump, rank).run()
+        _FlightRecorderReader(source, collector, dump, rank).run()
 
 
-def read_dump(source: Source, collector: Collector) -> dict[str, Any] | None:
+def read_dump(source: PatternSource, collector: Collector) -> dict[str, Any] | None:
     """The dump in a file, or its complete entries if it is cut off.
 
     A file that is no dump is a problem of the collector, and the result None.
@@ -105,14 +105,14 @@ def _is_entry(value: Any) -> bool:
     return isinstance(value, dict) and "profiling_name" in value
 
 
-class _Reader:
+class _FlightRecorderReader:
     def __init__(
-        self, source: Source, collector: Collector, dump: dict[str, Any], rank: int
+        self, source: PatternSource, collector: Collector, dump: dict[str, Any], rank: int
     ) -> None:
         self._source, self._collector, self._rank = source, collector, rank
         self._entries = dump.get("entries", [])
         self._configured = groups_of(dump)
-        self._calls: list[tuple[Hashable, Observed]] = []
+        self._calls: list[tuple[Hashable, ObservedCall]] = []
         self._running = 0
         collector.header.nccl = collector.header.nccl or str(
             dump.get("comm_lib_version") or dump.get("nccl_version") or ""
@@ -181,7 +181,7 @@ class _Reader:
         self._set_times(call, entry, backend or "")
         self._calls.append((numbers, call))
 
-    def _set_times(self, call: Observed, entry: dict[str, Any], backend: str) -> None:
+    def _set_times(self, call: ObservedCall, entry: dict[str, Any], backend: str) -> None:
         created = entry.get("time_created_ns")
         if isinstance(created, int) and created > 0:
             call.at_us = created / 1e3

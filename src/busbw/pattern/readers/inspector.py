@@ -14,16 +14,16 @@ import msgspec
 from busbw.core.pattern import nccl_algorithm, nccl_protocol
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 _TIMES_RANKS = ("all_gather", "reduce_scatter")  # its size is one rank's part
 _MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
 _OPENINGS = (b"{", b"[", b"[{")  # first lines of indented JSON
 
 
-class _Header(msgspec.Struct):
+class _CommHeader(msgspec.Struct):
     id: str
     rank: int
     n_ranks: int
@@ -57,15 +57,15 @@ class _P2p(msgspec.Struct):
     event_trace_ts: dict[str, Any] = {}
 
 
-class _Line(msgspec.Struct):
-    header: _Header | None = None
+class _InspectorLine(msgspec.Struct):
+    header: _CommHeader | None = None
     metadata: _Metadata | None = None
     coll_perf: _Coll | None = None
     p2p_perf: _P2p | None = None
     dump_stats: dict[str, int] | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Line)
+_DECODER = msgspec.json.Decoder(_InspectorLine)
 
 
 def recognizes(head: bytes) -> bool:
@@ -76,9 +76,9 @@ def recognizes(head: bytes) -> bool:
     return first.lstrip()[:1] in (b"{", b"[") and any(word in first for word in _MARKS)
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     """Add the calls of one process, or of several whose files were concatenated."""
-    reader = _Reader(collector)
+    reader = _InspectorReader(collector)
     head = source.head.lstrip()
     if head.partition(b"\n")[0].strip() in _OPENINGS:
         _read_indented(source, collector, reader)
@@ -97,14 +97,14 @@ def read(source: Source, collector: Collector) -> None:
         )
 
 
-def _read_line(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
+def _read_line(collector: Collector, reader: "_InspectorReader", text: bytes, where: str) -> None:
     try:
         reader.line(_DECODER.decode(text))
     except json_recovery.UNEXPECTED as error:
         collector.add_problem(f"{where}: {error}")
 
 
-def _read_indented(source: Source, collector: Collector, reader: "_Reader") -> None:
+def _read_indented(source: PatternSource, collector: Collector, reader: "_InspectorReader") -> None:
     """Read objects that another program wrote over several lines, such as `jq .`."""
     data = source.read_all(collector)
     objects = json_recovery.documents(
@@ -115,15 +115,15 @@ def _read_indented(source: Source, collector: Collector, reader: "_Reader") -> N
         _read_line(collector, reader, text, f"{source.name}: object {number}")
 
 
-class _Reader:
+class _InspectorReader:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._header: _Header | None = None
+        self._header: _CommHeader | None = None
         self._metadata = _Metadata()
         self._owners: dict[Hashable, int] = {}
         self.started = False
 
-    def line(self, line: _Line) -> None:
+    def line(self, line: _InspectorLine) -> None:
         """Add what a line holds; ValueError for a payload without its header."""
         stats = line.dump_stats
         if stats is not None:
@@ -149,18 +149,18 @@ class _Reader:
         if line.p2p_perf:
             self._p2p(process, header, line.p2p_perf)
 
-    def _process(self, header: _Header, metadata: _Metadata) -> Hashable:
+    def _process(self, header: _CommHeader, metadata: _Metadata) -> Hashable:
         """The process, and where it has several ranks of one communicator the rank."""
         process = (metadata.hostname, metadata.pid)
         owner = self._owners.setdefault((process, header.id), header.rank)
         return process if owner == header.rank else (*process, header.rank)
 
-    def _coll(self, process: Hashable, header: _Header, record: _Coll) -> None:
+    def _coll(self, process: Hashable, header: _CommHeader, record: _Coll) -> None:
         function = merge.function(record.coll)
         if function is None:
             raise ValueError(f"unknown function {record.coll}")
         size = record.coll_msg_size_bytes * (header.n_ranks if function in _TIMES_RANKS else 1)
-        call = Observed(
+        call = ObservedCall(
             header.id,
             function,
             size,
@@ -176,11 +176,11 @@ class _Reader:
         )
         self._collector.add_call(process, call)
 
-    def _p2p(self, process: Hashable, header: _Header, record: _P2p) -> None:
+    def _p2p(self, process: Hashable, header: _CommHeader, record: _P2p) -> None:
         function = merge.function(record.p2p)
         if function not in POINT_TO_POINT:
             raise ValueError(f"unknown function {record.p2p}")
-        call = Observed(header.id, function, record.p2p_msg_size_bytes, peer=record.p2p_peer)
+        call = ObservedCall(header.id, function, record.p2p_msg_size_bytes, peer=record.p2p_peer)
         self._set_times(
             call,
             record.p2p_timing_source,
@@ -189,7 +189,7 @@ class _Reader:
         )
         self._collector.add_call(process, call)
 
-    def _set_times(self, call: Observed, source: str, time_us: float, start: object) -> None:
+    def _set_times(self, call: ObservedCall, source: str, time_us: float, start: object) -> None:
         if source == "kernel_gpu":
             call.gpu_us = time_us
         else:

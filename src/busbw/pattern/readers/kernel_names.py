@@ -26,7 +26,7 @@ class Communication(NamedTuple):
     function: str
 
 
-class _Row(NamedTuple):
+class _KernelName(NamedTuple):
     pattern: str
     library: str
     function: str = ""
@@ -36,49 +36,49 @@ _FUNCTION = r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all(?:v|_?base)?|
 _ROWS = (
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_..., ncclSymkDevKernel_..., NCCL 2.4's
     # ncclAllReduceRingLLKernel_sum_f32; MSCCL's are part of RCCL
-    _Row(r"\b(?:[nr]ccl|msccl)\w*kernel", NCCL),
+    _KernelName(r"\b(?:[nr]ccl|msccl)\w*kernel", NCCL),
     # vLLM and SGLang: csrc/custom_all_reduce.cuh, quickreduce; AITER: custom_all_reduce.cuh
-    _Row(r"\breduce_scatter_cross_device", "AITER", "reduce_scatter"),
-    _Row(r"\bcross_device_reduce_|\bquickreduce::", "vLLM, SGLang, AITER", "all_reduce"),
-    _Row(r"\ballgather_(?:lastdim|vec)", "AITER", "all_gather"),
+    _KernelName(r"\breduce_scatter_cross_device", "AITER", "reduce_scatter"),
+    _KernelName(r"\bcross_device_reduce_|\bquickreduce::", "vLLM, SGLang, AITER", "all_reduce"),
+    _KernelName(r"\ballgather_(?:lastdim|vec)", "AITER", "all_gather"),
     # DeepEP: csrc/kernels, also in copies whose outer namespace has another name
-    _Row(
+    _KernelName(
         r"\b(?:deep_ep|hybrid_ep|internode(?:_ll)?|intranode)::"
         r"|\bnotify_(?:dispatch|combine)\b|\bcached_notify"
         r"|\bget_dispatch_layout\b",
         "DeepEP",
     ),
-    _Row(r"\bmori::|\bEp(?:Dispatch|Combine)\w*Kernel", "MORI"),
-    _Row(r"\buccl(?:::|_)", "UCCL"),
-    _Row(r"\bpplx\w*::|\ba2a_(?:dispatch|combine)_(?:send|recv)", "pplx-kernels"),
+    _KernelName(r"\bmori::|\bEp(?:Dispatch|Combine)\w*Kernel", "MORI"),
+    _KernelName(r"\buccl(?:::|_)", "UCCL"),
+    _KernelName(r"\bpplx\w*::|\ba2a_(?:dispatch|combine)_(?:send|recv)", "pplx-kernels"),
     # TensorRT-LLM: kernels/communicationKernels, mnnvl; FlashInfer: comm/trtllm_*.cuh
-    _Row(
+    _KernelName(
         r"\bmoe_?a2a|\bmoe_?all_?to_?all|\bmoe_comm\w*::", "TensorRT-LLM, FlashInfer", "alltoallv"
     ),
-    _Row(
+    _KernelName(
         r"\b(?:tensorrt_llm|flashinfer)::.*all_?reduce|\blamport_\w*all_?reduce"
         r"|\ballreduce_fusion_kernel|\bar_fusion::|\btrtllm_\w*all_?reduce",
         "TensorRT-LLM, FlashInfer",
         "all_reduce",
     ),
-    _Row(r"\bk?userbuffers_", "Transformer Engine"),
+    _KernelName(r"\bk?userbuffers_", "Transformer Engine"),
     # PyTorch: csrc/distributed/c10d, symm_mem and intra_node_comm
-    _Row(
+    _KernelName(
         rf"\bmultimem_(?:one_shot_)?(?:{_FUNCTION})|\b(?:one|two)_?shot_?(?:{_FUNCTION})"
         r"|\bhybridCubeMeshAllReduce|\bc10d::symmetric_memory::|\b(?:put|wait)_signal_kernel\b",
         "PyTorch symmetric memory",
     ),
-    _Row(r"(?:\b|_)nvshmem", "NVSHMEM"),
-    _Row(r"\broc_?shmem", "rocSHMEM"),
-    _Row(r"\bmscclpp", "MSCCL++"),
-    _Row(r"\boneccl", "oneCCL"),
-    _Row(r"\bhcom_", "HCCL"),
+    _KernelName(r"(?:\b|_)nvshmem", "NVSHMEM"),
+    _KernelName(r"\broc_?shmem", "rocSHMEM"),
+    _KernelName(r"\bmscclpp", "MSCCL++"),
+    _KernelName(r"\boneccl", "oneCCL"),
+    _KernelName(r"\bhcom_", "HCCL"),
     # Copies between GPUs, as profilers name them
-    _Row(r"^Memcpy PtoP|^CopyPeerToPeer|^hipMemcpyPeer", "copy between GPUs"),
+    _KernelName(r"^Memcpy PtoP|^CopyPeerToPeer|^hipMemcpyPeer", "copy between GPUs"),
     # Triton kernels, and those of engines that are not named above. A reduction within a warp or a
     # block is no communication, and `broadcast` is an operation on tensors too. TorchInductor names
     # a kernel after the operators around it, such as triton_poi_fused_all_reduce_0 for a copy.
-    _Row(
+    _KernelName(
         r"^(?!triton_[a-z]+_fused_).*(?<!warp)(?<!warp_)(?<!block)(?<!block_)"
         r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)",
         "other",

@@ -21,11 +21,11 @@ from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.gpu_time import Kernels
-from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.readers import json_recovery, operators
 from busbw.pattern.readers.execution_trace import make_call
 from busbw.pattern.readers.kernel_names import Communication, communication
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 _CALL = "record_param_comms"
 _KERNEL, _COPY = "kernel", "gpu_memcpy"
@@ -42,7 +42,7 @@ _NODE = "graph node id"
 _LABEL = re.compile(r"\[[\w-]+\] ")
 
 
-class _Event(msgspec.Struct):
+class _KinetoEvent(msgspec.Struct):
     name: str = ""
     cat: str = ""
     ts: float | str | None = None
@@ -51,8 +51,8 @@ class _Event(msgspec.Struct):
     args: msgspec.Raw = _NOTHING
 
 
-class _Trace(msgspec.Struct):
-    traceEvents: list[_Event]  # the trace's own names
+class _KinetoTrace(msgspec.Struct):
+    traceEvents: list[_KinetoEvent]  # the trace's own names
     distributedInfo: dict[str, Any] = {}
     baseTimeNanoseconds: Figure = 0
 
@@ -64,8 +64,8 @@ def recognizes(head: bytes) -> bool:
     )
 
 
-def read(source: Source, collector: Collector) -> None:
-    events: list[_Event] = []
+def read(source: PatternSource, collector: Collector) -> None:
+    events: list[_KinetoEvent] = []
     job: dict[str, Any] = {}
     base_us = 0.0
     for trace in _traces(source, collector):
@@ -81,16 +81,16 @@ def read(source: Source, collector: Collector) -> None:
         process = f"{source.number} {label}"
         collector.add_process(process)
         merged = [event for event in events if _label(event) == label]
-        _Reader(source, collector, process).run(merged, base_us)
+        _KinetoReader(source, collector, process).run(merged, base_us)
     if not labels:
         rank = job.get("rank", source.rank)
         if not isinstance(rank, int):
             rank = source.number
         collector.add_process(rank, rank)
-        _Reader(source, collector, rank).run(events, base_us)
+        _KinetoReader(source, collector, rank).run(events, base_us)
 
 
-def _traces(source: Source, collector: Collector) -> Iterator[_Trace]:
+def _traces(source: PatternSource, collector: Collector) -> Iterator[_KinetoTrace]:
     """The trace in parts that end between two events: most events are of no use here, and the
     trace of a long run does not fit in memory.
     """
@@ -108,16 +108,16 @@ def _traces(source: Source, collector: Collector) -> Iterator[_Trace]:
     yield _decoded(source, collector, start + pending)
 
 
-def _decoded(source: Source, collector: Collector, data: bytes) -> _Trace:
+def _decoded(source: PatternSource, collector: Collector, data: bytes) -> _KinetoTrace:
     """A part of a trace, or what can be read of it."""
     try:
-        return msgspec.json.decode(data, type=_Trace)
+        return msgspec.json.decode(data, type=_KinetoTrace)
     except json_recovery.BROKEN as error:
         collector.add_problem(f"{source.name}: {error}")
-        return _Trace(list(_events(json_recovery.objects(data, "traceEvents"))))
+        return _KinetoTrace(list(_events(json_recovery.objects(data, "traceEvents"))))
 
 
-def _kept(event: _Event) -> _Event | None:
+def _kept(event: _KinetoEvent) -> _KinetoEvent | None:
     """What of an event says something of the GPU or its calls; None if nothing does."""
     kind = event.cat.lower()
     if event.name == _CALL or (kind in _ON_GPU and communication(event.name)):
@@ -133,17 +133,17 @@ def _kept(event: _Event) -> _Event | None:
     return event
 
 
-def _label(event: _Event) -> str:
+def _label(event: _KinetoEvent) -> str:
     """The label of the rank in a merged trace, '' in any other."""
     match = _LABEL.match(event.pid) if isinstance(event.pid, str) else None
     return match[0] if match else ""
 
 
-def _events(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
+def _events(objects: Iterable[dict[str, Any]]) -> Iterator[_KinetoEvent]:
     """The events of a broken trace that can be read."""
     for fields in objects:
         try:
-            yield _Event(
+            yield _KinetoEvent(
                 str(fields.get("name", "")),
                 str(fields.get("cat", "")),
                 fields.get("ts"),
@@ -155,16 +155,16 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
             continue
 
 
-class _Reader:
+class _KinetoReader:
     """Reads the events of one rank; `process` is its number, or the key of one that has none."""
 
-    def __init__(self, source: Source, collector: Collector, process: Hashable) -> None:
+    def __init__(self, source: PatternSource, collector: Collector, process: Hashable) -> None:
         self._source, self._collector, self._process = source, collector, process
         self._nameless = 0
         self._on_gpu = 0  # kernels
-        self._found: list[Observed] = []
+        self._found: list[ObservedCall] = []
 
-    def run(self, events: list[_Event], base_us: float) -> None:
+    def run(self, events: list[_KinetoEvent], base_us: float) -> None:
         """Read the host's calls, then add what their kernels say; calls are added in time order."""
         calls = [event for event in events if event.name == _CALL]
         kernels = self._kernels(events)
@@ -182,7 +182,7 @@ class _Reader:
         for call in sorted(self._found, key=lambda call: call.at_us or 0.0):
             self._collector.add_call(self._process, call)
 
-    def _kernels(self, events: list[_Event]) -> list[tuple[_Event, Communication]]:
+    def _kernels(self, events: list[_KinetoEvent]) -> list[tuple[_KinetoEvent, Communication]]:
         """The kernels of communication. The time of all kernels is added up."""
         found = []
         for event in events:
@@ -205,7 +205,7 @@ class _Reader:
                 found.append((event, communicates))
         return found
 
-    def _add_notes(self, calls: list[_Event]) -> None:
+    def _add_notes(self, calls: list[_KinetoEvent]) -> None:
         """Say why there is no call, or no time of one."""
         name = self._source.name
         untimed = sum(call.gpu_us is None for call in self._found)
@@ -225,9 +225,9 @@ class _Reader:
                 " into a CUDA graph, is part of a group, or ran outside of the trace"
             )
 
-    def _calls(self, events: list[_Event], base_us: float) -> dict[int, Observed]:
+    def _calls(self, events: list[_KinetoEvent], base_us: float) -> dict[int, ObservedCall]:
         """Add the calls of these events to `self._found`, and return them by id."""
-        by_id: dict[int, Observed] = {}
+        by_id: dict[int, ObservedCall] = {}
         for event in events:
             try:
                 arguments = _arguments(event)
@@ -243,8 +243,8 @@ class _Reader:
         return by_id
 
     def _calls_of_kernels(
-        self, kernels: list[tuple[_Event, Communication]], base_us: float
-    ) -> list[tuple[_Event, Communication]]:
+        self, kernels: list[tuple[_KinetoEvent, Communication]], base_us: float
+    ) -> list[tuple[_KinetoEvent, Communication]]:
         """Add the calls of kernels that repeat their arguments; the other kernels are returned."""
         others = []
         for event, kernel in kernels:
@@ -268,11 +268,11 @@ class _Reader:
 
     def _add_times(
         self,
-        kernels: list[tuple[_Event, Communication]],
+        kernels: list[tuple[_KinetoEvent, Communication]],
         base_us: float,
         launches: dict[int, int],
-        by_id: dict[int, Observed],
-    ) -> list[tuple[_Event, Communication, int]]:
+        by_id: dict[int, ObservedCall],
+    ) -> list[tuple[_KinetoEvent, Communication, int]]:
         """Add the start, duration and stream of each kernel to its call. Kernels without a call are
         returned with the id of what launched them, -1 if it is unknown.
         """
@@ -289,7 +289,7 @@ class _Reader:
                 _add_time(call, event, arguments, base_us)
         return unlisted
 
-    def _call(self, arguments: dict[str, Any], at_us: float) -> Observed | None:
+    def _call(self, arguments: dict[str, Any], at_us: float) -> ObservedCall | None:
         """The call with these arguments; None for a function that moves no data."""
         name = str(arguments.get("Collective name", ""))
         self._nameless += not name
@@ -331,7 +331,7 @@ class _Reader:
         return key, ranks
 
 
-def _launches(events: list[_Event]) -> dict[int, int]:
+def _launches(events: list[_KinetoEvent]) -> dict[int, int]:
     """The id of the call by the correlation number of each launch."""
     calls = {}
     for event in events:
@@ -341,7 +341,9 @@ def _launches(events: list[_Event]) -> dict[int, int]:
     return calls
 
 
-def _add_time(call: Observed, event: _Event, arguments: dict[str, Any], base_us: float) -> None:
+def _add_time(
+    call: ObservedCall, event: _KinetoEvent, arguments: dict[str, Any], base_us: float
+) -> None:
     """Add a kernel to its call."""
     at_us = base_us + _us(event.ts)
     call.gpu_at_us = at_us if call.gpu_at_us is None else min(call.gpu_at_us, at_us)
@@ -354,7 +356,7 @@ def _us(time: float | str | None) -> float:
     return float(time or 0)
 
 
-def _arguments_or_none(event: _Event) -> dict[str, Any]:
+def _arguments_or_none(event: _KinetoEvent) -> dict[str, Any]:
     """The arguments of an event, {} if they cannot be read."""
     try:
         return _arguments(event)
@@ -362,7 +364,7 @@ def _arguments_or_none(event: _Event) -> dict[str, Any]:
         return {}
 
 
-def _arguments(event: _Event) -> dict[str, Any]:
+def _arguments(event: _KinetoEvent) -> dict[str, Any]:
     arguments = msgspec.json.decode(event.args)
     if not isinstance(arguments, dict):
         raise ValueError("args are no object")

@@ -27,8 +27,8 @@ from busbw.core.pattern import algbw_bytes, nccl_algorithm, nccl_protocol
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import AlgorithmChoice, Collector
-from busbw.pattern.merge import POINT_TO_POINT, Observed
-from busbw.pattern.source import Source
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
+from busbw.pattern.source import PatternSource
 
 Process = tuple[bytes, bytes, bytes]  # host, process id, GPU
 _Name = tuple[bytes, bytes, bytes]  # host, process id, pointer
@@ -171,8 +171,8 @@ def recognizes(head: bytes) -> bool:
     return MARK in head or b"\nNCCL version " in head
 
 
-def read(source: Source, collector: Collector) -> None:
-    reader = _Reader(source, collector)
+def read(source: PatternSource, collector: Collector) -> None:
+    reader = _NcclLogReader(source, collector)
     for number, line in source.lines(collector):
         at = line.find(MARK)
         if at >= 0:
@@ -184,12 +184,12 @@ def read(source: Source, collector: Collector) -> None:
     reader.end()
 
 
-class _Reader:
-    def __init__(self, source: Source, collector: Collector) -> None:
+class _NcclLogReader:
+    def __init__(self, source: PatternSource, collector: Collector) -> None:
         self._source, self._collector = source, collector
         self._comms = Comms(collector)
-        self._waiting: dict[Hashable, deque[Observed]] = {}
-        self._group: dict[Hashable, tuple[Hashable, Observed]] = {}
+        self._waiting: dict[Hashable, deque[ObservedCall]] = {}
+        self._group: dict[Hashable, tuple[Hashable, ObservedCall]] = {}
         self._orphans = 0
         self._nameless = False
 
@@ -236,7 +236,7 @@ class _Reader:
         comm, process = self._comms.of(process, pointer, int(ranks), first)
         element_type, _ = element
         size = algbw_bytes(function, int(count), element_type, int(ranks))
-        call = Observed(comm, function, size, int(count), element_type, stream=stream)
+        call = ObservedCall(comm, function, size, int(count), element_type, stream=stream)
         if function in POINT_TO_POINT:
             call.peer = int(root)
             # The opCount grows only on the ranks that send or receive.
@@ -254,7 +254,7 @@ class _Reader:
         self._collector.add_call(process, call)
         return True
 
-    def _mark_group(self, process: Hashable, call: Observed, op_count: bytes) -> None:
+    def _mark_group(self, process: Hashable, call: ObservedCall, op_count: bytes) -> None:
         """Put calls in succession with one opCount in a group: they were started together."""
         name = (call.comm, op_count)
         before = self._group.get(process)

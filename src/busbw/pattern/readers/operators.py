@@ -30,7 +30,7 @@ _CPP_TYPES = {
 }
 
 
-class _Event(Protocol):
+class _OperatorEvent(Protocol):
     name: str
     cat: str
     args: msgspec.Raw
@@ -47,7 +47,7 @@ def communicates(name: str) -> bool:
     return _COMMUNICATES.search(name) is not None
 
 
-def sizes(events: Iterable[_Event], numbers: set[int]) -> dict[int, tuple[int, str | None]]:
+def sizes(events: Iterable[_OperatorEvent], numbers: set[int]) -> dict[int, tuple[int, str | None]]:
     """The bytes and type of the largest tensor of these operators, as algbw counts them."""
     found = {}
     for event in events if numbers else ():

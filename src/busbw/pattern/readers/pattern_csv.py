@@ -14,8 +14,8 @@ from busbw.core.pattern import nccl_algorithm, nccl_protocol
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.csv import CALLS, TITLES, UNKNOWN
-from busbw.pattern.merge import Observed
-from busbw.pattern.source import Source
+from busbw.pattern.merge import ObservedCall
+from busbw.pattern.source import PatternSource
 
 _TYPES = {row.torch: row.name for row in DTYPES}
 
@@ -25,7 +25,7 @@ def recognizes(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf").startswith(",".join(TITLES[:3]).encode())
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     collector.drop_order()
     lines = source.lines(collector)
     _, first = next(lines, (1, b""))
@@ -56,7 +56,7 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
     if int(size or -1) < 0 or number < 0 or int(count or 0) < 0:
         raise ValueError("a negative or missing size")
     collector.add_comm(number, number)
-    call = Observed(
+    call = ObservedCall(
         number,
         function,
         int(size or 0),

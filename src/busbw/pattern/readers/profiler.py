@@ -12,8 +12,8 @@ from busbw.measure import profiler_calls, profiler_file
 from busbw.measure.profiler_calls import ProfiledCall
 from busbw.measure.profiler_file import MAGIC, ProcessFile
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import Observed
-from busbw.pattern.source import Source
+from busbw.pattern.merge import ObservedCall
+from busbw.pattern.source import PatternSource
 
 _SHIFTED = (
     "calls without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31"
@@ -27,7 +27,7 @@ def recognizes(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     try:
         process_file = profiler_file.parse(source.read_all(collector), source.name)
     except UsageError as error:
@@ -68,7 +68,7 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
 
 
 @dataclass(slots=True)
-class _Comm:
+class _CommOfRank:
     """A communicator as one of its ranks made it."""
 
     key: tuple[int, int]
@@ -80,32 +80,34 @@ class _Comm:
     process: Hashable = None
 
 
-def _read_comms(process_file: ProcessFile) -> dict[int, _Comm]:
+def _read_comms(process_file: ProcessFile) -> dict[int, _CommOfRank]:
     """The communicators by their number in the process.
 
     One that was made again may have the same id.
     """
-    comms: dict[int, _Comm] = {}
+    comms: dict[int, _CommOfRank] = {}
     times_made: Counter[tuple[int, int]] = Counter()
     ranks: dict[int, set[int]] = {}
     for record, name in profiler_file.names(process_file):
         again = times_made[record.id, record.peer]
         times_made[record.id, record.peer] += 1
-        comms[record.comm] = _Comm((record.id, again), record.elements, name, record.a, record.peer)
+        comms[record.comm] = _CommOfRank(
+            (record.id, again), record.elements, name, record.a, record.peer
+        )
         ranks.setdefault(record.id, set()).add(record.peer)
     for comm in comms.values():
         comm.shared = len(ranks[comm.key[0]]) > 1
     return comms
 
 
-def _clock(call: ProfiledCall, comm: _Comm) -> Hashable:
+def _clock(call: ProfiledCall, comm: _CommOfRank) -> Hashable:
     """What the starts of calls on the GPU are counted from: each GPU has a moment for NCCL's kernel
     events, and another one for CUDA events.
     """
     return comm.process, call.clock == KERNEL
 
 
-def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, _Comm]) -> dict[Hashable, int]:
+def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, _CommOfRank]) -> dict[Hashable, int]:
     """How far each clock is ahead of the host's: no kernel starts before its call."""
     ahead_ns: dict[Hashable, int] = {}
     for call in calls:
@@ -116,7 +118,9 @@ def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, _Comm]) -> dict[Hashab
     return ahead_ns
 
 
-def _call(call: ProfiledCall, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
+def _call(
+    call: ProfiledCall, comm: _CommOfRank, process_file: ProcessFile, ahead_ns: int
+) -> ObservedCall:
     """The call as the collector takes it.
 
     The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
@@ -125,7 +129,7 @@ def _call(call: ProfiledCall, comm: _Comm, process_file: ProcessFile, ahead_ns: 
     # Without a type, NCCL has counted bytes.
     size = algbw_bytes(function, call.count, dtype or "uint8", comm.ranks or 1)
     gpu_at_us = process_file.time_us(call.gpu_ns[0] - ahead_ns) if call.gpu_ns else None
-    return Observed(
+    return ObservedCall(
         comm.key,
         function,
         size,

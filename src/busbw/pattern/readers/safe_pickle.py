@@ -28,7 +28,7 @@ class Unreadable(Exception):
         self.values = values
 
 
-class _Reader(pickle._Unpickler):  # the one in Python keeps its stack, and so what was read
+class _SafeUnpickler(pickle._Unpickler):  # the one in Python keeps its stack, and so what was read
     stack: list[Any]
     metastack: list[list[Any]]
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
@@ -46,9 +46,9 @@ class _Reader(pickle._Unpickler):  # the one in Python keeps its stack, and so w
 
 
 def _with_plain_keys(
-    load: Callable[[_Reader], None], keys: Callable[[_Reader], list[Any]]
-) -> Callable[[_Reader], None]:
-    def checked(reader: _Reader) -> None:
+    load: Callable[[_SafeUnpickler], None], keys: Callable[[_SafeUnpickler], list[Any]]
+) -> Callable[[_SafeUnpickler], None]:
+    def checked(reader: _SafeUnpickler) -> None:
         _check_keys(keys(reader))
         load(reader)
 
@@ -56,7 +56,7 @@ def _with_plain_keys(
 
 
 # Where the keys of a dictionary or the items of a set are on the stack when an opcode adds them.
-_ADDED: dict[bytes, Callable[[_Reader], list[Any]]] = {
+_ADDED: dict[bytes, Callable[[_SafeUnpickler], list[Any]]] = {
     pickle.SETITEM: lambda reader: reader.stack[-2:-1],
     pickle.SETITEMS: lambda reader: reader.stack[::2],
     pickle.DICT: lambda reader: reader.stack[::2],
@@ -64,7 +64,7 @@ _ADDED: dict[bytes, Callable[[_Reader], list[Any]]] = {
     pickle.FROZENSET: lambda reader: reader.stack,
 }
 for _opcode, _at in _ADDED.items():
-    _Reader.dispatch[_opcode[0]] = _with_plain_keys(_Reader.dispatch[_opcode[0]], _at)
+    _SafeUnpickler.dispatch[_opcode[0]] = _with_plain_keys(_SafeUnpickler.dispatch[_opcode[0]], _at)
 
 
 def _check_keys(values: list[Any]) -> None:
@@ -78,7 +78,7 @@ def _check_keys(values: list[Any]) -> None:
 
 def load(data: bytes) -> Any:
     """The value in a pickle; Unreadable if broken, or not of containers, text and numbers."""
-    reader = _Reader(io.BytesIO(data))
+    reader = _SafeUnpickler(io.BytesIO(data))
     limit = _VALUES + _MULTIPLE * len(data)
     try:
         value = reader.load()

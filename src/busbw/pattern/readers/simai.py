@@ -16,8 +16,8 @@ import re
 
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import Observed
-from busbw.pattern.source import Source
+from busbw.pattern.merge import ObservedCall
+from busbw.pattern.source import PatternSource
 
 _OPTION = re.compile(r"(\w+): +(\d{1,9})(?!\d)", re.ASCII)
 _TITLE = re.compile(rb"(HYBRID|DATA|MODEL|MICRO|TRANSFORMER)\w*")
@@ -31,7 +31,7 @@ def recognizes(head: bytes) -> bool:
     return len(lines) > 1 and bool(_TITLE.match(lines[0])) and lines[1].strip().isdigit()
 
 
-def read(source: Source, collector: Collector) -> None:
+def read(source: PatternSource, collector: Collector) -> None:
     """Add one training step of a typical rank: forward, then backward from the last layer."""
     lines = ((number, line.decode(errors="replace")) for number, line in source.lines(collector))
     _, title = next(lines, (1, ""))
@@ -90,4 +90,4 @@ def _add(
     if function is None:
         raise ValueError(f"unknown type {kind}")
     collector.add_comm(group, sizes[group], group)
-    collector.add_call(_PROCESS, Observed(group, function, size))
+    collector.add_call(_PROCESS, ObservedCall(group, function, size))

@@ -18,10 +18,10 @@ import msgspec
 from busbw.core.pattern import key
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import POINT_TO_POINT, Observed
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.readers import json_recovery
 from busbw.pattern.readers.execution_trace import make_call
-from busbw.pattern.source import Source
+from busbw.pattern.source import PatternSource
 
 
 def recognizes(head: bytes) -> bool:
@@ -29,8 +29,8 @@ def recognizes(head: bytes) -> bool:
     return head.startswith(b"V|") and b"base_timestamp=" in head[:100]
 
 
-def read(source: Source, collector: Collector) -> None:
-    reader = _Reader(source, collector)
+def read(source: PatternSource, collector: Collector) -> None:
+    reader = _TorchcommsReader(source, collector)
     for number, line in source.lines(collector):
         text = line.decode(errors="replace").strip()
         if not text:
@@ -43,15 +43,15 @@ def read(source: Source, collector: Collector) -> None:
             )
 
 
-class _Reader:
-    def __init__(self, source: Source, collector: Collector) -> None:
+class _TorchcommsReader:
+    def __init__(self, source: PatternSource, collector: Collector) -> None:
         self._collector, self._process = collector, source.number
         self._base_us = 0.0
         self._sizes: dict[str, int] = {}
         self._keys: dict[str, Hashable] = {}
-        self._signatures: dict[str, Observed | None] = {}
-        self._queued: dict[Hashable, deque[Observed]] = {}
-        self._running: dict[Hashable, deque[tuple[Observed, float]]] = {}
+        self._signatures: dict[str, ObservedCall | None] = {}
+        self._queued: dict[Hashable, deque[ObservedCall]] = {}
+        self._running: dict[Hashable, deque[tuple[ObservedCall, float]]] = {}
 
     def line(self, text: str) -> None:
         """Read one line; ValueError, KeyError or IndexError if it cannot be."""
@@ -86,7 +86,7 @@ class _Reader:
             rank=int(fields["rank"]),
         )
 
-    def _signature(self, name: str, fields: dict[str, str]) -> Observed | None:
+    def _signature(self, name: str, fields: dict[str, str]) -> ObservedCall | None:
         """A call with the arguments of a signature; None for one that moves no data."""
         function = merge.function(name)
         if function is None:

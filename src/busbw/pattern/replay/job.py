@@ -23,7 +23,7 @@ from busbw.core.pattern_weights import (
     weights,
     world_of,
 )
-from busbw.core.ran import Ran
+from busbw.core.ran import LoggedConnections
 from busbw.core.sizes import counted
 from busbw.engines.base import Engine
 from busbw.engines.nccl_log import Log
@@ -31,15 +31,15 @@ from busbw.engines.registry import engine
 from busbw.launch.control import Control
 from busbw.measure import network, tuner_table, what_ran
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
-from busbw.measure.kernel_times import KERNEL_TIMES_SINCE, Kernel, KernelTimes
+from busbw.measure.kernel_times import KERNEL_TIMES_SINCE, KernelTimes, TimedKernel
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.profiler_calls import SELF_SENDS_COUNTED_SINCE
 from busbw.model.usable_hardware import ideals
 from busbw.pattern.registry import load
 from busbw.pattern.replay.kind import Played, ReplayJob, ReplayResult
 from busbw.pattern.replay.plan import Operation, ReplayPlan, warm_up
-from busbw.pattern.replay.timing import Opened, Player, check_members, open_engines
-from busbw.pattern.replay.types import Replay, Replayed
+from busbw.pattern.replay.timing import Player, ReplayEngines, check_members, open_engines
+from busbw.pattern.replay.types import Replay, ReplayedRow
 
 GPU, EVENT, CPU = "gpu", "event", "cpu"
 _OTHER_CLOCK = (
@@ -60,7 +60,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class ReplayTimes:
     """What one process timed.
 
     `walls` are the seconds of each repeat. `taken` has for each repeat the microseconds by number
@@ -69,7 +69,7 @@ class Timed:
 
     walls: list[float]
     taken: list[dict[int, float]]
-    ran: dict[int, list[Kernel]]
+    ran: dict[int, list[TimedKernel]]
 
     def time_us(self, number: int, repeat: int) -> float | None:
         """The time of an operation; None if it was not timed."""
@@ -122,7 +122,7 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
 def _play(
     job: ReplayJob,
     party: Party,
-    opened: Opened,
+    opened: ReplayEngines,
     task: _Task,
     kernels: KernelTimes,
     log: Log,
@@ -154,10 +154,10 @@ def _play(
     ran = _connections(plan.pattern, party, first, log)
     ranks = {comm: opened_engine.ranks[0] for comm, opened_engine in opened.engines.items()}
     opened.close()
-    kernels_of: dict[int, list[Kernel]] = {}
+    kernels_of: dict[int, list[TimedKernel]] = {}
     if not marks:
         kernels_of = _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
-    processes = control.gather(Timed(walls, taken, kernels_of))
+    processes = control.gather(ReplayTimes(walls, taken, kernels_of))
     if processes is not None:
         kind = GPU if not marks else _clock_of_marks(first)
         _conclude(result.replay, plan, processes, kind)
@@ -171,7 +171,9 @@ def _clock_of_marks(opened: Engine) -> str:
     return EVENT if opened.asynchronous else CPU
 
 
-def _connections(pattern: Pattern, party: Party, opened: Engine, log: Log) -> Ran | None:
+def _connections(
+    pattern: Pattern, party: Party, opened: Engine, log: Log
+) -> LoggedConnections | None:
     """How NCCL connected the ranks, on process 0. Of several communicators it is not known: the log
     has the numbers of ranks in each. Collective.
     """
@@ -224,7 +226,7 @@ def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
     repeated = step(calls)
     step_calls = Counter(calls[len(calls) - repeated.calls :])
     rows = [
-        Replayed(
+        ReplayedRow(
             row, pattern.comm(row).ranks, recorded_weight=weight, step_calls=step_calls[number]
         )
         for number, (row, weight) in enumerate(zip(pattern.rows, weights(pattern), strict=True))
@@ -246,17 +248,17 @@ def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
 
 def _by_operation(
     operations: Sequence[Operation],
-    kernels: Sequence[Sequence[Kernel]],
+    kernels: Sequence[Sequence[TimedKernel]],
     ranks: dict[int, int],
     repeats: int,
-) -> dict[int, list[Kernel]]:
+) -> dict[int, list[TimedKernel]]:
     """The kernels of each operation, one for each repeat.
 
     `ranks` has this process' rank in each communicator, in the order of their creation; `kernels`
     has those communicators on which this process called NCCL, in the same order. A communicator
     with another number of calls than were made is left out.
     """
-    result: dict[int, list[Kernel]] = {}
+    result: dict[int, list[TimedKernel]] = {}
     numbers_of: dict[int, list[int]] = {}
     for comm, rank in ranks.items():
         numbers = [
@@ -277,7 +279,9 @@ def _by_operation(
     return result
 
 
-def _conclude(replay: Replay, plan: ReplayPlan, processes: Sequence[Timed], kind: str) -> None:
+def _conclude(
+    replay: Replay, plan: ReplayPlan, processes: Sequence[ReplayTimes], kind: str
+) -> None:
     """Fill in the rows from what all processes timed; `kind` is the clock.
 
     An operation takes the shortest time of a rank, which waited for no other, as in a capture. On

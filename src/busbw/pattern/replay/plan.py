@@ -12,7 +12,7 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.layouts import Layout, matrix_totals
-from busbw.core.pattern import RECV, SEND, Call, Comm, Pattern, PatternRow
+from busbw.core.pattern import RECV, SEND, Comm, Pattern, PatternCall, PatternRow
 from busbw.core.redops import redop
 from busbw.engines import base
 
@@ -31,7 +31,7 @@ class Operation:
     """
 
     comm: int
-    call: base.Call
+    call: base.CollectiveCall
     rows: tuple[int, ...]
     after: tuple[int, ...] = ()
     counted: bool = True
@@ -53,7 +53,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _PlannedMessage:
     """A send or receive: bytes, row, and the group of calls that it belongs to on its rank
     (None: unknown).
     """
@@ -74,7 +74,7 @@ class _Exchange:
     after: tuple[int, ...]
 
 
-class _Messages:
+class _SendsAndReceives:
     """Sends and receives on one communicator.
 
     The n-th send from one rank to another belongs to the n-th receive. Those of one group are one
@@ -82,21 +82,23 @@ class _Messages:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[str, int, int], deque[_Message]] = {}
+        self._waiting: dict[tuple[str, int, int], deque[_PlannedMessage]] = {}
         self._moved: dict[tuple[int, int], int] = {}
         self._rows: list[int] = []
         self._groups: set[tuple[int, int]] = set()
         self._after: tuple[int, ...] = ()
 
     def add(
-        self, row: PatternRow, call: Call, pair: tuple[int, int], after: tuple[int, ...]
+        self, row: PatternRow, call: PatternCall, pair: tuple[int, int], after: tuple[int, ...]
     ) -> _Exchange | None:
         """Add a call between this pair of sender and receiver.
 
         If it begins a new exchange, the result is the one before it.
         """
         caller = pair[0] if row.function == SEND else pair[1]
-        message = _Message(row.bytes, row.id, None if call.group is None else (caller, call.group))
+        message = _PlannedMessage(
+            row.bytes, row.id, None if call.group is None else (caller, call.group)
+        )
         counterpart = RECV if row.function == SEND else SEND
         if not self._waiting.get((counterpart, *pair)):
             self._waiting.setdefault((row.function, *pair), deque()).append(message)
@@ -133,9 +135,11 @@ class ReplayPlan:
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
         self.skipped: dict[str, int] = {}
-        self._calls: dict[int, base.Call] = {}  # by row
+        self._calls: dict[int, base.CollectiveCall] = {}  # by row
         self._places = [_places(comm) for comm in pattern.comms]
-        self._same: dict[tuple[int, frozenset[tuple[tuple[int, int], int]]], base.Call] = {}
+        self._same: dict[
+            tuple[int, frozenset[tuple[tuple[int, int], int]]], base.CollectiveCall
+        ] = {}
         self.operations = list(self._ordered() if pattern.ordered else self._repeated())
 
     def buffer_bytes(self, comm: int) -> int:
@@ -150,7 +154,7 @@ class ReplayPlan:
 
     def _ordered(self) -> Iterator[Operation]:
         """The operations in the recorded order."""
-        messages: dict[int, _Messages] = {}
+        messages: dict[int, _SendsAndReceives] = {}
         ends = _Ends()
         for call in self.pattern.calls:
             row = self.pattern.rows[call.row]
@@ -159,7 +163,7 @@ class ReplayPlan:
             if row.function in (SEND, RECV):
                 pair = self._pair(row, comm, 1)
                 if pair is not None:
-                    pending = messages.setdefault(comm.id, _Messages())
+                    pending = messages.setdefault(comm.id, _SendsAndReceives())
                     yield from self._exchanges(comm, pending.add(row, call, pair, after))
             else:
                 for number, pending in messages.items():
@@ -195,7 +199,7 @@ class ReplayPlan:
                     counted = number >= UNORDERED_WARM_UP
                     yield Operation(comm.id, bound, (row.id,), comms, counted)
 
-    def _collective(self, row: PatternRow, comm: Comm, calls: int) -> base.Call | None:
+    def _collective(self, row: PatternRow, comm: Comm, calls: int) -> base.CollectiveCall | None:
         if row.id not in self._calls:
             bound = _call(row, self._places[comm.id])
             if bound is None:
@@ -213,7 +217,7 @@ class ReplayPlan:
         rank, peer = places[row.rank], places[row.peer]
         return (rank, peer) if row.function == SEND else (peer, rank)
 
-    def _exchange(self, comm: Comm, moved: dict[tuple[int, int], int]) -> base.Call:
+    def _exchange(self, comm: Comm, moved: dict[tuple[int, int], int]) -> base.CollectiveCall:
         """One exchange of these bytes by sender and receiver; equal ones are the same call."""
         key = (comm.id, frozenset(moved.items()))
         return self._same.get(key) or self._same.setdefault(key, exchange(moved, comm.ranks))
@@ -227,14 +231,14 @@ class _Ends:
     def __init__(self) -> None:
         self._last: dict[int, tuple[float | None, int | None]] = {}
 
-    def add(self, call: Call, comm: int) -> None:
+    def add(self, call: PatternCall, comm: int) -> None:
         """Note the end of an operation."""
         end_us = None
         if call.gpu_at_us is not None and call.gpu_us is not None:
             end_us = call.gpu_at_us + call.gpu_us
         self._last[comm] = end_us, call.stream
 
-    def before(self, call: Call, comm: int) -> tuple[int, ...]:
+    def before(self, call: PatternCall, comm: int) -> tuple[int, ...]:
         """The communicators whose last operation had ended: by the GPU's clock, else those of
         the same or an unknown stream.
         """
@@ -245,13 +249,13 @@ class _Ends:
         )
 
 
-def _ended(call: Call, end: float | None, stream: int | None) -> bool:
+def _ended(call: PatternCall, end: float | None, stream: int | None) -> bool:
     if end is not None and call.gpu_at_us is not None:
         return end <= call.gpu_at_us
     return call.stream is None or stream is None or call.stream == stream
 
 
-def _call(row: PatternRow, places: Sequence[int]) -> base.Call | None:
+def _call(row: PatternRow, places: Sequence[int]) -> base.CollectiveCall | None:
     """The call of a collective's row; None if its size is not known or it is uneven."""
     collective, ranks = COLLECTIVES.get(row.function), len(places)
     if collective is None or collective.uneven or not ranks:
@@ -266,7 +270,7 @@ def _call(row: PatternRow, places: Sequence[int]) -> base.Call | None:
         return None
     # Buffers of 16 bytes a rank, which no rule rounds, show the ratio of both sizes to the count.
     unit = collective.buffers(ranks * 16, ranks, 1)
-    return base.Call(
+    return base.CollectiveCall(
         collective,
         dtype,
         redop(row.op or "sum") if collective.reduces else None,
@@ -291,7 +295,7 @@ def _places(comm: Comm) -> Sequence[int]:
     return [place_of[member] for member in comm.members]
 
 
-def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:
+def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.CollectiveCall:
     """One exchange of these bytes by sender and receiver."""
 
     def sent(sender: int) -> tuple[int, ...]:
@@ -300,7 +304,9 @@ def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:
     matrix = tuple(sent(sender) for sender in range(ranks))
     send, recv = matrix_totals(matrix)
     layout = Layout(0, ranks, 0, matrix)
-    return base.Call(COLLECTIVES[EXCHANGE], BYTES, None, layout, send, recv, in_place=False)
+    return base.CollectiveCall(
+        COLLECTIVES[EXCHANGE], BYTES, None, layout, send, recv, in_place=False
+    )
 
 
 def warm_up(operations: Sequence[Operation]) -> list[Operation]:

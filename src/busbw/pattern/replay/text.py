@@ -11,7 +11,7 @@ from busbw.core.pattern import RECV, US, PatternRow, Times
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats import ran_text
 from busbw.pattern.replay.kind import ReplayResult
-from busbw.pattern.replay.types import Replay, Replayed
+from busbw.pattern.replay.types import Replay, ReplayedRow
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import (
     bandwidth_text,
@@ -93,7 +93,7 @@ def render_all(
     return header(result, width) + table + end
 
 
-def longest_first(replay: Replay) -> list[Replayed]:
+def longest_first(replay: Replay) -> list[ReplayedRow]:
     """The rows that were replayed, without the receives, which run with their sends."""
     rows = [row for row in replay.rows if row.row.function != RECV]
     return sorted(rows, key=lambda row: row.total_s or 0.0, reverse=True)
@@ -156,7 +156,7 @@ def _columns(replay: Replay, total_s: float) -> list[Column]:
     ]
 
 
-def _ran(row: Replayed) -> str:
+def _ran(row: ReplayedRow) -> str:
     return "/".join(filter(None, (row.algorithm, row.protocol))) or "-"
 
 
@@ -237,7 +237,7 @@ def _step_line(replay: Replay) -> str:
     )
 
 
-def _at_ideal_s(row: Replayed) -> float | None:
+def _at_ideal_s(row: ReplayedRow) -> float | None:
     """Seconds of all calls at the bound; None where no bound is known."""
     collective = COLLECTIVES.get(row.row.function)
     if not row.ideal or collective is None:
@@ -263,7 +263,7 @@ def torch_csv(result: ReplayResult) -> str:
     return TORCH_HEADER + "".join(_torch_line(row) for row in result.replay.rows)
 
 
-def _torch_line(row: Replayed) -> str:
+def _torch_line(row: ReplayedRow) -> str:
     recorded = row.row
     function = COLLECTIVES.get(recorded.function)
     dtype = DTYPES.get(recorded.dtype or "")

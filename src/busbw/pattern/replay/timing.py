@@ -13,7 +13,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import Comm
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
-from busbw.engines.registry import Opening, engine
+from busbw.engines.registry import EngineArguments, engine
 from busbw.measure.events import EnterPhase
 from busbw.measure.process_groups import Party
 from busbw.measure.progress import Progress
@@ -24,7 +24,7 @@ BATCH = 48  # operations between two waits: NCCL keeps the start and end of 64 f
 
 
 @dataclass(slots=True)
-class Opened:
+class ReplayEngines:
     """The engines of this process by communicator."""
 
     engines: dict[int, Engine]
@@ -34,7 +34,9 @@ class Opened:
             opened.close(abort=abort)
 
 
-def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: ReplayPlan) -> Opened:
+def open_engines(
+    job: ReplayJob, party: Party, comms: Sequence[Comm], plan: ReplayPlan
+) -> ReplayEngines:
     """An engine for each communicator that this process is a member of.
 
     Collective over all processes.
@@ -43,7 +45,7 @@ def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: Repl
         from busbw.engines.torch_rank import TorchRank
 
         TorchRank(party.world, party.local, 0, party.world.process, parent=True)
-    opened = Opened({})
+    opened = ReplayEngines({})
     # A reduce, because PyTorch's engine has one buffer more for it than for others.
     spec = SweepSpec(collective="reduce", check=0)
     for comm in comms:
@@ -54,7 +56,7 @@ def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: Repl
             control = party.world.split(int(is_member))
         if not is_member:
             continue
-        opening = Opening(
+        opening = EngineArguments(
             control=control,
             spec=spec,
             process=party.world.process,
@@ -86,7 +88,7 @@ class Player:
     def __init__(
         self,
         job: ReplayJob,
-        opened: Opened,
+        opened: ReplayEngines,
         operations: Sequence[Operation],
         enter_phase: EnterPhase,
     ) -> None:

@@ -27,7 +27,7 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout: float = 0.0
 
 
-class Replayed(msgspec.Struct):
+class ReplayedRow(msgspec.Struct):
     """One row: as recorded, and as replayed."""
 
     row: PatternRow
@@ -110,7 +110,7 @@ class Replay(msgspec.Struct):
     ordered: bool = False
     recorded_ranks: int = 0
     comms: list[Comm] = []
-    rows: list[Replayed] = []
+    rows: list[ReplayedRow] = []
     skipped: dict[str, int] = {}
     wall_s: Annotated[
         list[float],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from busbw.core.pattern import US, Call, Pattern, PatternRow, TrainingSteps, settled
+from busbw.core.pattern import US, Pattern, PatternCall, PatternRow, TrainingSteps, settled
 from busbw.core.pattern_weights import coverage
 from busbw.core.sizes import counted, format_size
 from busbw.model.buckets import Bucket, exposed_s
@@ -56,7 +56,7 @@ class _Finder:
             notes=self._notes,
         )
 
-    def _row(self, call: Call) -> PatternRow:
+    def _row(self, call: PatternCall) -> PatternRow:
         return self._pattern.rows[call.row]
 
     def _buckets(self) -> list[RecordedBucket]:
@@ -149,12 +149,12 @@ class _Finder:
         return texts[:MAX_OTHERS] + ([f"{more} more"] if more > 0 else [])
 
 
-def _start_us(call: Call) -> float | None:
+def _start_us(call: PatternCall) -> float | None:
     """When a call began on the GPU, or else was made."""
     return call.at_us if call.gpu_at_us is None else call.gpu_at_us
 
 
-def _durations_s(steps: Sequence[Sequence[Call]]) -> list[float]:
+def _durations_s(steps: Sequence[Sequence[PatternCall]]) -> list[float]:
     """The median duration of each call of a step; [] if not all are known."""
     rows = []
     for calls in steps:

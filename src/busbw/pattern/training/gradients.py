@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.pattern import MIN_STEPS, Call, Comm, Pattern, PatternRow, TrainingSteps
+from busbw.core.pattern import MIN_STEPS, Comm, Pattern, PatternCall, PatternRow, TrainingSteps
 from busbw.core.pattern_weights import step
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.training.recorded_step import elements
@@ -35,7 +35,7 @@ class GradientSteps:
     """The calls of each step, and the shapes of their parameters, which may be unknown."""
 
     comm: Comm
-    calls: list[list[Call]]
+    calls: list[list[PatternCall]]
     shapes: list[list[list[int]]]
     notes: list[str] = field(default_factory=list)
 
@@ -46,10 +46,10 @@ def find(pattern: Pattern, source: str) -> GradientSteps:
     UsageError if the pattern is of another kind, has no order, or its gradients are compressed or
     cannot be told from other calls. NoMeasurement if no step repeats.
     """
-    return _Search(pattern, source).find()
+    return _StepSearch(pattern, source).find()
 
 
-class _Search:
+class _StepSearch:
     def __init__(self, pattern: Pattern, source: str) -> None:
         self._pattern, self._source = pattern, source
         self._facts = pattern.header.training or TrainingSteps()
@@ -112,7 +112,7 @@ class _Search:
         hook = self._facts.hook
         return f"record the training without its communication hook {hook}" if hook else ""
 
-    def _row(self, call: Call) -> PatternRow:
+    def _row(self, call: PatternCall) -> PatternRow:
         return self._pattern.rows[call.row]
 
     def _calls_on(self, comm: Comm) -> int:
@@ -122,7 +122,7 @@ class _Search:
     def _with_buckets(self) -> GradientSteps:
         """The steps on the one communicator whose calls have the elements of the buckets."""
         counts = [elements(bucket) for bucket in self._facts.shapes]
-        calls: dict[int, list[Call]] = defaultdict(list)
+        calls: dict[int, list[PatternCall]] = defaultdict(list)
         for call in self._pattern.calls:
             row = self._row(call)
             if _is_float_reduction(row) and row.count in counts:
@@ -142,7 +142,7 @@ class _Search:
             raise self._ambiguous(whole, "have calls of the sizes of DDP's buckets")
         return GradientSteps(self._pattern.comms[whole[0]], steps[whole[0]], self._facts.shapes)
 
-    def _runs(self, calls: list[Call], counts: list[int]) -> list[list[Call]]:
+    def _runs(self, calls: list[PatternCall], counts: list[int]) -> list[list[PatternCall]]:
         """The runs of calls with these elements. One that lacks a call is left out."""
         steps, at, length = [], 0, len(counts)
         while at + length <= len(calls):
@@ -193,10 +193,10 @@ class _Search:
             + (PREDICT_HINT if self._facts.shapes else RECORD_HINT),
         )
 
-    def _sent(self, calls: list[Call]) -> int:
+    def _sent(self, calls: list[PatternCall]) -> int:
         return sum(self._row(call).bytes for call in calls)
 
-    def _has_all_bytes(self, calls: list[Call]) -> bool:
+    def _has_all_bytes(self, calls: list[PatternCall]) -> bool:
         """Whether the calls of a step have the bytes of all parameters, if these are known.
 
         Without shapes, calls of up to SMALL_BYTES are not among them.

@@ -17,7 +17,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LimitLine:
     """A line across all bars."""
 
     value: float
@@ -28,7 +28,7 @@ def bar_chart(
     title: str,
     bars: Sequence[Bar],
     parts: Sequence[str] = (),
-    limit: Limit | None = None,
+    limit: LimitLine | None = None,
     level: str = "h3",
 ) -> Element:
     """The bars under their title; `parts` names what they consist of."""
@@ -45,7 +45,7 @@ def bar_chart(
     return tag("figure", caption, tag("ul", *lines, class_="bars"))
 
 
-def _line(bar: Bar, longest: float, limit: Limit | None) -> Element:
+def _line(bar: Bar, longest: float, limit: LimitLine | None) -> Element:
     drawing = tag("svg", class_="bar", aria_hidden="true")
     start = 0.0
     for color, part in enumerate(bar.parts):

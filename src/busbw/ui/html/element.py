@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from xml.etree.ElementTree import Element, tostring
 
-from busbw.core.finding import Finding
+from busbw.core.finding import RunFinding
 from busbw.core.unseen import UNSEEN
 
 Child = Element | str | None
@@ -96,14 +96,14 @@ def section(title: str, *children: Element | None, level: str = "h2") -> Element
     return tag("section", tag(level, title), *children)
 
 
-def findings(findings: Sequence[Finding]) -> Element:
+def findings(findings: Sequence[RunFinding]) -> Element:
     """A list with a card for each finding: verdict, message, evidence and fix."""
     if not findings:
         return tag("p", "The file holds no findings.", class_="note")
     return tag("ul", *map(_card, findings), class_="findings")
 
 
-def _card(finding: Finding) -> Element:
+def _card(finding: RunFinding) -> Element:
     verdict = finding.verdict.value
     details = [
         tag("p", tag("span", name, class_="name"), " ", *_with_code(text), class_=name)

@@ -29,7 +29,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PlotCurve:
     """The points of one series from left to right.
 
     `color` is a number of style.css; `kind` is the class that chooses strokes and marker.
@@ -50,7 +50,7 @@ class Guide:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """An event at a value of the x axis: a triangle below the plot, with a note."""
 
     x: float
@@ -65,17 +65,17 @@ class Plot:
     title: str
     description: str  # for screen readers
     unit: str
-    curves: list[Curve]
+    curves: list[PlotCurve]
     guides: list[Guide]
     y_text: Callable[[float], str]
     linear: bool = False  # the y axis
     zero: bool = False  # a linear y axis begins at 0, and ends at 1 if every value is 0
     x: Scale = SIZES
-    marks: Sequence[Mark] = ()
+    marks: Sequence[PlotMark] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class PlotFormat:
     """Size of a drawing in pixels, and whether a pointer over a point shows its note."""
 
     name: str
@@ -84,11 +84,11 @@ class Format:
     notes: bool
 
 
-WIDE = Format("wide", 720, 430, notes=True)
-NARROW = Format("narrow", 380, 350, notes=False)
+WIDE = PlotFormat("wide", 720, 430, notes=True)
+NARROW = PlotFormat("narrow", 380, 350, notes=False)
 
 
-def draw(plot: Plot, form: Format) -> Element:
+def draw(plot: Plot, form: PlotFormat) -> Element:
     """The plot in one format, as an svg element."""
     x, y = _axes(plot, form)
     title_id, description_id = f"{plot.name}-{form.name}-title", f"{plot.name}-{form.name}-desc"
@@ -106,7 +106,7 @@ def draw(plot: Plot, form: Format) -> Element:
     return add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
 
 
-def _axes(plot: Plot, form: Format) -> tuple[Axis, Axis]:
+def _axes(plot: Plot, form: PlotFormat) -> tuple[Axis, Axis]:
     points = [point for curve in plot.curves for point in curve.points]
     heights = [value for point in points for value in (point.y, point.low, point.high) if value]
     heights += [guide.y for guide in plot.guides]
@@ -121,7 +121,7 @@ def _axes(plot: Plot, form: Format) -> tuple[Axis, Axis]:
     return x, Axis(low - free, high + free, bottom, TOP, linear=True)
 
 
-def _x_axis(plot: Plot, form: Format, values: Sequence[float]) -> Axis:
+def _x_axis(plot: Plot, form: PlotFormat, values: Sequence[float]) -> Axis:
     if plot.x.ends:
         low, high = plot.x.ends
         return Axis(low, max(high, low + 1.0), LEFT, form.width - RIGHT, linear=True)
@@ -140,7 +140,7 @@ def _text(x: float, y: float, text: str, kind: str) -> Element:
     return tag("text", text, class_=kind, x=_number(x), y=_number(y))
 
 
-def _grid(plot: Plot, form: Format, x: Axis, y: Axis) -> Iterator[Element]:
+def _grid(plot: Plot, form: PlotFormat, x: Axis, y: Axis) -> Iterator[Element]:
     y_ticks = linear_ticks if plot.linear else ticks
     for value in y_ticks(y.low, y.high, MAX_TICKS):
         yield _line(x.start, y.at(value), x.end, y.at(value), "grid")
@@ -165,7 +165,7 @@ def _guides(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
         yield tag("g", line, label, class_=_colored("rule", guide.color))
 
 
-def _mark(mark: Mark, x: Axis, y: Axis, *, notes: bool) -> Element:
+def _mark(mark: PlotMark, x: Axis, y: Axis, *, notes: bool) -> Element:
     """A thin line over the height of the plot, and a triangle on its axis."""
     title = tag("title", mark.note) if notes else None
     left = _number(x.at(mark.x))
@@ -178,7 +178,7 @@ def _mark(mark: Mark, x: Axis, y: Axis, *, notes: bool) -> Element:
     )
 
 
-def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
+def _curve(curve: PlotCurve, x: Axis, y: Axis, notes: bool) -> Element:
     places = [(x.at(point.x), y.at(point.y), point) for point in curve.points]
     path = "M" + "L".join(f"{_number(left)} {_number(top)}" for left, top, _ in places)
     group = tag("g", class_=_colored(f"curve {curve.kind}", curve.color))

@@ -10,7 +10,7 @@ import click
 
 from busbw.cli.options.parameters import not_empty
 from busbw.core.errors import UsageError
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import LaunchHost
 from busbw.launch.remote import is_local
 from busbw.launch.signal_handlers import signals_ignored, terminable
 from busbw_accel.horovod.elastic import launcher as discovery
@@ -119,7 +119,7 @@ def take(values: dict[str, object]) -> Elastic:
 def run(
     elastic: Elastic,
     ranks: int | None,
-    named: Sequence[Host],
+    named: Sequence[LaunchHost],
     argv: Sequence[str],
     variables: Mapping[str, str],
 ) -> int:

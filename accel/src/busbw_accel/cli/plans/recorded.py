@@ -18,7 +18,7 @@ from busbw.cli.streams import print_err
 from busbw.core.env import CAPTURE
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.core.pattern import Pattern
-from busbw.measure.target import Placement
+from busbw.measure.target import LaunchTarget
 from busbw.pattern import capture
 from busbw.pattern.registry import load
 from busbw.pattern.training.finder import recorded_step
@@ -83,7 +83,7 @@ class PlanCommand(GroupedCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class UserTraining:
     """The training of the user to plan for: a record in a file, or a command."""
 
     file: str
@@ -130,7 +130,7 @@ class Request:
         return pattern
 
 
-def take_request(model_name: str | None, fields: dict[str, Any]) -> Request | None:
+def take_request(model_name: str | None, fields: dict[str, Any]) -> UserTraining | None:
     """Remove these options from a command's `fields`; returns what to plan for, None for a MODEL.
 
     UsageError unless there is just one of MODEL, --pattern and COMMAND.
@@ -155,7 +155,7 @@ def take_request(model_name: str | None, fields: dict[str, Any]) -> Request | No
             raise UsageError(
                 f"{option} is for busbw's own models, not for a training of yours", "leave it out"
             )
-    return Request(file, command, steps, limit_s, folder)
+    return UserTraining(file, command, steps, limit_s, folder)
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def _short(command: Sequence[str]) -> str:
     return text if len(text) <= MAX_SOURCE else f"{text[: MAX_SOURCE - 3]}..."
 
 
-def launch_target(recorded: RecordedStep, where: Placement) -> Placement:
+def launch_target(recorded: RecordedStep, where: LaunchTarget) -> LaunchTarget:
     """Where to measure: as the user asked, else where the ranks ran.
 
     UsageError if that is unknown.
@@ -181,7 +181,7 @@ def launch_target(recorded: RecordedStep, where: Placement) -> Placement:
     if where.ranks or where.hosts or where.hostfile or where.step:
         return where
     if not recorded.hosts:
-        return Placement(ranks=recorded.ranks, ifname=where.ifname)
+        return LaunchTarget(ranks=recorded.ranks, ifname=where.ifname)
     if len(recorded.hosts) < recorded.ranks:
         raise UsageError(
             f"{len(recorded.hosts)} of {recorded.ranks} ranks were recorded, so that their hosts"
@@ -189,8 +189,8 @@ def launch_target(recorded: RecordedStep, where: Placement) -> Placement:
             "name all: --hosts h1:1,h2:1; -o needs a folder that the hosts share",
         )
     if len(set(recorded.hosts)) == 1:
-        return Placement(ranks=recorded.ranks, ifname=where.ifname)
-    return Placement(hosts=recorded.hosts_text(), ifname=where.ifname)
+        return LaunchTarget(ranks=recorded.ranks, ifname=where.ifname)
+    return LaunchTarget(hosts=recorded.hosts_text(), ifname=where.ifname)
 
 
 def spec(recorded: RecordedStep, methods: tuple[str, ...], rounds: int) -> TrainSpec:

@@ -17,7 +17,7 @@ from busbw.measure.record import check_writable, save
 from busbw.model.systems import PCIE_PAYLOAD, parse_system
 from busbw_accel.memory_plan import types as states_text
 from busbw_accel.memory_plan.strategies import compute_of, plan
-from busbw_accel.memory_plan.types import Machine, StatesPlan, Training
+from busbw_accel.memory_plan.types import Machine, PlannedTraining, StatesPlan
 from busbw_accel.train.types import StatesSpec
 
 OPTIONS = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
@@ -95,7 +95,7 @@ def run(
     """Make the plan and print it. The exit code is 1 if nothing fits."""
     if file is not None:
         check_writable(file, overwrite=force)
-    training = Training(
+    training = PlannedTraining(
         shape=states.shape,
         batch_size=fields["batch_size"],
         sequence=fields["sequence"],
@@ -113,7 +113,7 @@ def run(
     return int(Exit.OK if result.recommended() else Exit.BAD)
 
 
-def _describe(training: Training, values: dict[str, Any], gpu_memory: int) -> Machine | None:
+def _describe(training: PlannedTraining, values: dict[str, Any], gpu_memory: int) -> Machine | None:
     """The machine as the options describe it; None if none of its rates is given."""
     pcie = 0.0
     if values["system"]:
@@ -145,7 +145,7 @@ def _describe(training: Training, values: dict[str, Any], gpu_memory: int) -> Ma
     )
 
 
-def _measure(training: Training, values: dict[str, Any], gpu_memory: int) -> Machine:
+def _measure(training: PlannedTraining, values: dict[str, Any], gpu_memory: int) -> Machine:
     try:
         from busbw_accel.train.states import rates
     except ImportError as error:

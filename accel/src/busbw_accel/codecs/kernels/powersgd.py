@@ -19,7 +19,7 @@ from busbw_accel.codecs.kernels.orthonormal import (
 )
 from busbw_accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
 from busbw_accel.codecs.kernels.undo import restore
-from busbw_accel.codecs.powersgd_math import Layout, apart, room
+from busbw_accel.codecs.powersgd_math import MatrixLayout, apart, room
 from busbw_accel.communicator import Communicator
 
 __all__ = ["answer", "multiply", "next_basis", "project", "restore"]
@@ -241,7 +241,7 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
 
 
 def project(
-    layout: Layout,
+    layout: MatrixLayout,
     part: torch.Tensor,
     comm: Communicator,
     state: State,
@@ -275,7 +275,9 @@ def _staged(rank: int) -> dict[str, int]:
     return {"num_stages": 1} if rank > FEW else {}
 
 
-def answer(layout: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+def answer(
+    layout: MatrixLayout, total: torch.Tensor, sent: torch.Tensor, rank: int
+) -> torch.Tensor:
     tables = tables_of(layout, rank, total.device)
     shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
     new = torch.zeros if tables.splits > 1 else torch.empty
@@ -291,7 +293,7 @@ def answer(layout: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -
 
 
 def multiply(
-    layout: Layout,
+    layout: MatrixLayout,
     sent: torch.Tensor,
     right: torch.Tensor,
     part: torch.Tensor,
@@ -310,7 +312,7 @@ def multiply(
 
 
 def next_basis(
-    layout: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+    layout: MatrixLayout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
 ) -> torch.Tensor:
     """See powersgd_math.next_basis. Changes `right` in place."""
     if layout.matrices:

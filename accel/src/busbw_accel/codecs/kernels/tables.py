@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from busbw_accel.codecs.powersgd_math import Layout, Matrix
+from busbw_accel.codecs.powersgd_math import Matrix, MatrixLayout
 
 # Rows and columns of a tile. Factors with more columns than FEW use squares, which are multiplied
 # as matrices.
@@ -48,7 +48,7 @@ class Tables:
 
 
 @lru_cache(maxsize=1024)
-def tables_of(layout: Layout, rank: int, device: torch.device) -> Tables:
+def tables_of(layout: MatrixLayout, rank: int, device: torch.device) -> Tables:
     """The tables of a part with this layout, on a device."""
 
     def table(lines: Sequence[tuple[int, ...]], width: int) -> torch.Tensor:

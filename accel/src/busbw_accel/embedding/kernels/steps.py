@@ -18,7 +18,7 @@ from busbw_accel.embedding.kernels import update as updating
 from busbw_accel.embedding.optimizers import UpdateStep, key_of
 from busbw_accel.embedding.settings import INITS, OPTIMIZERS
 from busbw_accel.embedding.store import Store, Tier
-from busbw_accel.embedding.torch_steps import MOST_SIGHTINGS, Parts
+from busbw_accel.embedding.torch_steps import MOST_SIGHTINGS, TableMemory
 
 READ, UPDATE, MOVE, SWAP = (8, 4), (8, 4), (8, 4), (8, 4)  # rows of a tile, and warps of a program
 ALIGNED = 4  # numbers in 16 bytes; Triton compiles a kernel anew for other alignments
@@ -27,7 +27,7 @@ _SCORES = {"none": placing.NO_SCORE, "lfu": placing.LFU, "lru": placing.LRU}
 
 
 @dataclass(slots=True)
-class Batch:
+class KernelLookup:
     """Numbers of each position, of each leader, and of each group with a row; see
     kernels/find.py and kernels/place.py.
     """
@@ -49,14 +49,16 @@ class Batch:
     is_listed: bool = False
 
 
-def _new_batch(ids: torch.Tensor) -> Batch:
+def _new_batch(ids: torch.Tensor) -> KernelLookup:
     n = len(ids)
     zeros = torch.zeros(ALIGNED + n, dtype=torch.int32, device=ids.device)
     pieces = torch.empty(_most_parts(n), 2, dtype=torch.int32, device=ids.device)
     numbers = torch.empty(
         10, triton.cdiv(n, ALIGNED) * ALIGNED, dtype=torch.int32, device=ids.device
     )
-    return Batch(ids, zeros[ALIGNED:], zeros[: placing.TOTALS], pieces, *numbers[:, :n].unbind())
+    return KernelLookup(
+        ids, zeros[ALIGNED:], zeros[: placing.TOTALS], pieces, *numbers[:, :n].unbind()
+    )
 
 
 def _most_parts(n: int) -> int:
@@ -68,7 +70,7 @@ def _blocks(n: int, block: int) -> tuple[int]:
     return (triton.cdiv(n, block),)
 
 
-def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
+def find(parts: TableMemory, ids: torch.Tensor, epoch: int, *, insert: bool) -> KernelLookup:
     batch, index, n = _new_batch(ids), parts.index, len(ids)
     entered, skipped = parts.counters[counted.ENTRIES :], parts.counters[counted.SKIPPED :]
     finding.find[_blocks(n, finding.BLOCK)](
@@ -90,14 +92,14 @@ def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
     return batch
 
 
-def wanting(parts: Parts, batch: Batch, admission: int) -> int:
+def wanting(parts: TableMemory, batch: KernelLookup, admission: int) -> int:
     leads = batch.leader == torch.arange(len(batch.ids), device=batch.ids.device)
     row = parts.index.rows[batch.slot[leads]].long()
     sightings = (-1 - row + batch.count[leads]).clamp(max=MOST_SIGHTINGS)
     return int(((row < 0) & (sightings >= admission)).sum())
 
 
-def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> None:
+def place(parts: TableMemory, batch: KernelLookup, *, admission: int | None, stamp: int) -> None:
     index, store, n = parts.index, parts.store, len(batch.ids)
     score = _SCORES[parts.settings.eviction] if admission is not None else placing.NO_SCORE
     placing.place[_blocks(n, placing.BLOCK)](
@@ -127,7 +129,7 @@ def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> N
     )
 
 
-def promote(parts: Parts, batch: Batch, tier: Tier, stamp: int) -> None:
+def promote(parts: TableMemory, batch: KernelLookup, tier: Tier, stamp: int) -> None:
     """Bring the rows of a placed batch to the GPU, as far as there is room.
 
     `stamp`: the number of the lookup.
@@ -171,17 +173,17 @@ def promote(parts: Parts, batch: Batch, tier: Tier, stamp: int) -> None:
     )
 
 
-def rows_of(batch: Batch) -> torch.Tensor:
+def rows_of(batch: KernelLookup) -> torch.Tensor:
     code = batch.code[batch.leader.clamp(min=0)]
     return torch.where(batch.leader < 0, -1, torch.where(code < -1, -2 - code, code))
 
 
-def values(parts: Parts, batch: Batch) -> torch.Tensor:
+def values(parts: TableMemory, batch: KernelLookup) -> torch.Tensor:
     batch.is_listed = True
     return _read(parts, batch.ids, batch.code, batch)
 
 
-def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
+def peek(parts: TableMemory, ids: torch.Tensor) -> torch.Tensor:
     index, n = parts.index, len(ids)
     row = torch.empty(n, dtype=torch.int32, device=ids.device)
     absent = parts.counters[counted.ABSENT :]
@@ -191,7 +193,9 @@ def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
     return _read(parts, ids, row, None)
 
 
-def _read(parts: Parts, ids: torch.Tensor, code: torch.Tensor, batch: Batch | None) -> torch.Tensor:
+def _read(
+    parts: TableMemory, ids: torch.Tensor, code: torch.Tensor, batch: KernelLookup | None
+) -> torch.Tensor:
     form, store, settings, n = parts.form, parts.store, parts.settings, len(ids)
     out = torch.empty(n, form.dim, device=ids.device)
     leader = turn = start = listed = code  # not used without a batch
@@ -223,7 +227,9 @@ def _read(parts: Parts, ids: torch.Tensor, code: torch.Tensor, batch: Batch | No
     return out
 
 
-def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep) -> None:
+def update(
+    parts: TableMemory, batch: KernelLookup, gradients: torch.Tensor, step: UpdateStep
+) -> None:
     form, store, settings, n = parts.form, parts.store, parts.settings, len(batch.ids)
     columns = triton.next_power_of_2(form.dim)
     listed = _list_positions(batch, deterministic=settings.deterministic)
@@ -274,7 +280,7 @@ def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep
     )
 
 
-def _list_positions(batch: Batch, *, deterministic: bool) -> torch.Tensor:
+def _list_positions(batch: KernelLookup, *, deterministic: bool) -> torch.Tensor:
     """The positions of each group with a row, adjacent; ascending if deterministic."""
     n = len(batch.ids)
     if deterministic:

@@ -24,7 +24,7 @@ from pathlib import Path
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.launch import hosts, remote
 from busbw_accel.horovod.elastic import processes
-from busbw_accel.horovod.elastic.processes import State, Worker
+from busbw_accel.horovod.elastic.processes import WorkerProcess, WorkerState
 
 PERIOD_S, SCRIPT_LIMIT_S = 1.0, 30.0
 TICK_S = 0.1
@@ -147,7 +147,7 @@ class Launcher:
         self, argv: Sequence[str], environ: Mapping[str, str], slots: Slots, limits: Limits
     ) -> None:
         self._argv, self._environ, self._slots, self._limits = argv, environ, slots, limits
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._worlds = 0
         self._change_sent = False  # rank 0 knows that the workers should change
         self._code = 0  # exit code of the last worker that failed
@@ -178,7 +178,7 @@ class Launcher:
             self._workers.remove(worker)
             worker.close()
             code = worker.process.returncode
-            if worker.state is State.LEAVING:
+            if worker.state is WorkerState.LEAVING:
                 continue
             if code == 0:
                 if self._finished_s is None:
@@ -197,7 +197,7 @@ class Launcher:
         remaining = [
             worker
             for worker in self._workers
-            if worker.state is not State.LEAVING and (worker.rank >= 0 or not self._worlds)
+            if worker.state is not WorkerState.LEAVING and (worker.rank >= 0 or not self._worlds)
         ]
         return self._code != 0 and self._finished_s is None and not remaining
 
@@ -208,12 +208,12 @@ class Launcher:
         for slot in free[: max(0, self._limits.most - len(staying))]:
             self._workers.append(processes.start(self._argv, self._environ, slot))
 
-    def _staying_workers(self) -> list[Worker]:
+    def _staying_workers(self) -> list[WorkerProcess]:
         count = self._slots.count()
         return [
             worker
             for worker in self._workers
-            if worker.slot < count and worker.state is not State.LEAVING
+            if worker.slot < count and worker.state is not WorkerState.LEAVING
         ]
 
     def _form_world(self) -> None:
@@ -222,12 +222,12 @@ class Launcher:
         While a world runs, ask rank 0 to make room for changes instead.
         """
         staying, now_s = self._staying_workers(), time.monotonic()
-        ready = [worker for worker in staying if worker.state is State.READY]
-        running = [worker for worker in self._workers if worker.state is State.RUNNING]
+        ready = [worker for worker in staying if worker.state is WorkerState.READY]
+        running = [worker for worker in self._workers if worker.state is WorkerState.RUNNING]
         coming = [
             worker
             for worker in staying
-            if worker.state is State.STARTING and now_s - worker.since_s < START_LIMIT_S
+            if worker.state is WorkerState.STARTING and now_s - worker.since_s < START_LIMIT_S
         ]
         if running:
             leaving = any(worker not in staying for worker in running)
@@ -260,13 +260,15 @@ class Launcher:
                 "free more slots, or give a smaller --min-np",
             )
 
-    def _stop_silent(self, running: Sequence[Worker]) -> None:
+    def _stop_silent(self, running: Sequence[WorkerProcess]) -> None:
         """Kill workers that do not ask for a new world.
 
         Others of their world have asked for it, and have waited for the limit.
         """
         waiting = (
-            worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0
+            worker
+            for worker in self._workers
+            if worker.state is WorkerState.READY and worker.rank >= 0
         )
         waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
         if waited_s > self._limits.timeout_s:
@@ -277,7 +279,7 @@ class Launcher:
                 worker.signal(signal.SIGKILL)
                 worker.killed = True
 
-    def _start_world(self, members: Sequence[Worker]) -> None:
+    def _start_world(self, members: Sequence[WorkerProcess]) -> None:
         if self._limits.resets is not None and self._worlds > self._limits.resets:
             raise NoMeasurement(
                 f"the workers have changed more than {self._limits.resets} times",
@@ -290,11 +292,11 @@ class Launcher:
         plural = "s" if len(members) > 1 else ""
         _print(f"world {self._worlds}: {len(members)} rank{plural} on slot{plural} {slots}")
         for worker in self._workers:
-            if worker.state is State.READY and worker not in members:
+            if worker.state is WorkerState.READY and worker not in members:
                 worker.leave()
         for rank, worker in enumerate(members):
             worker.rank = rank
-            worker.become(State.RUNNING)
+            worker.become(WorkerState.RUNNING)
             place = {
                 "number": self._worlds,
                 "rank": rank,
@@ -307,11 +309,11 @@ class Launcher:
     def _finish(self, since_s: float) -> None:
         """Let the workers end, since one has done its work. No worker joins a new world."""
         for worker in self._workers:
-            if worker.state is State.READY:
+            if worker.state is WorkerState.READY:
                 worker.leave()
-            elif worker.state is State.STARTING:
+            elif worker.state is WorkerState.STARTING:
                 worker.signal(signal.SIGKILL)
-                worker.become(State.LEAVING)
+                worker.become(WorkerState.LEAVING)
         if time.monotonic() - since_s > self._limits.timeout_s and self._workers:
             ranks = ", ".join(str(worker.rank) for worker in self._workers)
             raise NoMeasurement(
@@ -328,7 +330,7 @@ class Launcher:
                 time.sleep(TICK_S / 10)
             for message in received or ():
                 if message["kind"] == processes.READY:
-                    links[link].become(State.READY)
+                    links[link].become(WorkerState.READY)
 
     def end(self) -> None:
         for worker in self._workers:

@@ -1,9 +1,9 @@
 """The processes of an elastic job and the messages between them.
 
 Messages are lines of JSON over a socket pair that a worker inherits. Nothing listens, so no other
-process can connect. `Worker` is the launcher's side: the process of a worker and its connection.
-`join_world` and `has_new_world` are the worker's side, which asks the launcher for its rank in the
-next world.
+process can connect. `WorkerProcess` is the launcher's side: the process of a worker and its
+connection. `join_world` and `has_new_world` are the worker's side, which asks the launcher for its
+rank in the next world.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class Reader:
         return [json.loads(line) for line in lines]
 
 
-class State(Enum):
+class WorkerState(Enum):
     """The states of a worker."""
 
     STARTING = "starting"
@@ -71,14 +71,14 @@ class State(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerProcess:
     """One worker process on a slot."""
 
     slot: int
     process: "subprocess.Popen[bytes]"
     link: socket.socket
     reader: Reader
-    state: State = State.STARTING
+    state: WorkerState = WorkerState.STARTING
     since_s: float = field(default_factory=time.monotonic)  # when the state began
     rank: int = -1  # in the current world
     killed: bool = False  # the launcher has killed it, and it will end soon
@@ -88,13 +88,13 @@ class Worker:
         rank = f" (rank {self.rank})" if self.rank >= 0 else ""
         return f"the worker on slot {self.slot}{rank}"
 
-    def become(self, state: State) -> None:
+    def become(self, state: WorkerState) -> None:
         self.state, self.since_s = state, time.monotonic()
 
     def leave(self) -> None:
         """Ask the worker to end."""
         send(self.link, LEAVE)
-        self.become(State.LEAVING)
+        self.become(WorkerState.LEAVING)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker and all processes of its group."""
@@ -108,7 +108,7 @@ class Worker:
         self.link.close()
 
 
-def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
+def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> WorkerProcess:
     """Start a worker that inherits one end of a socket pair.
 
     Raises UsageError if the program cannot be run.
@@ -131,7 +131,7 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
         ) from error
     finally:
         child_end.close()
-    return Worker(slot, process, own_end, Reader(own_end))
+    return WorkerProcess(slot, process, own_end, Reader(own_end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class World:
     store: int
 
 
-class _Launcher:
+class _LauncherConnection:
     """The connection to the launcher."""
 
     def __init__(self, descriptor: int) -> None:
@@ -189,7 +189,7 @@ class _Launcher:
         os._exit(1)
 
 
-_launcher: _Launcher | None = None
+_launcher: _LauncherConnection | None = None
 
 
 def is_elastic() -> bool:
@@ -224,9 +224,9 @@ def has_new_world() -> bool:
     return launcher is not None and launcher.changed.is_set()
 
 
-def _connection() -> _Launcher | None:
+def _connection() -> _LauncherConnection | None:
     global _launcher
     descriptor = os.environ.pop(VARIABLE, "")  # children must not inherit it
     if descriptor:
-        _launcher = _Launcher(int(descriptor))
+        _launcher = _LauncherConnection(int(descriptor))
     return _launcher

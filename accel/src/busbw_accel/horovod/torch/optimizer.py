@@ -35,7 +35,7 @@ _Parameters = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _OptimizerArguments:
     """The arguments of DistributedOptimizer."""
 
     compression: Any
@@ -49,7 +49,11 @@ class _Reducer:
     """Submits gradients of single parameters or of groups, and waits for them."""
 
     def __init__(
-        self, names: dict[torch.Tensor, str], groups: list[_Parameters], plan: _Plan, passes: int
+        self,
+        names: dict[torch.Tensor, str],
+        groups: list[_Parameters],
+        plan: _OptimizerArguments,
+        passes: int,
     ) -> None:
         self.names, self.plan, self.passes = names, plan, passes
         self.synchronized = False
@@ -263,7 +267,9 @@ def DistributedOptimizer(
         )
         groups = num_groups if groups is None else groups
     op = calls.reduction(op, None)
-    plan = _Plan(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
+    plan = _OptimizerArguments(
+        compression, op, gradient_predivide_factor, sparse_as_dense, process_set
+    )
     names = _names(optimizer, named_parameters)
     reducer = _Reducer(names, _groups(groups, names), plan, _positive(backward_passes_per_step))
     return _derive(optimizer, reducer)

@@ -21,7 +21,7 @@ from busbw_accel.offloading.state_bytes import STATE_BYTES
 from busbw_accel.train.loop import time_steps
 from busbw_accel.train.states.methods import StateMethod, parse
 from busbw_accel.train.states.trainers import Trainer, make_trainer
-from busbw_accel.train.types import StatesUse, Training, TrainRun, TrainSpec
+from busbw_accel.train.types import StatesUse, TrainingRuns, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
 PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
@@ -48,7 +48,9 @@ class StatesBench:
         _limit_gpu_memory(spec.states.gpu_memory, device)
         self.hosts: list[str] = control.allgather(platform.node())
         parameters = spec.states.shape.parameters(spec.sequence)
-        self.training = Training(spec, "token", parameters, 2 * parameters, len(set(self.hosts)))
+        self.training = TrainingRuns(
+            spec, "token", parameters, 2 * parameters, len(set(self.hosts))
+        )
         generator = torch.Generator().manual_seed(SAMPLES_SEED + dist.get_rank())
         size = (spec.batch_size, spec.sequence + 1)
         tokens = torch.randint(spec.states.shape.vocabulary, size, generator=generator)

@@ -12,12 +12,12 @@ from torch import nn
 
 from busbw.core.errors import NoMeasurement
 from busbw_accel.host_adam import HostAdam, Rule, States
-from busbw_accel.memory_plan.types import Compute, Machine, Training
+from busbw_accel.memory_plan.types import Compute, Machine, PlannedTraining
 from busbw_accel.offloading import device_states, host_memory
 from busbw_accel.offloading.copy_streams import Lane
 from busbw_accel.offloading.host_memory import Slab, padded
 from busbw_accel.offloading.state_bytes import PIECE
-from busbw_accel.offloading.state_memory import Offloaded, Unit
+from busbw_accel.offloading.state_memory import OffloadedParameter, Unit
 from busbw_accel.train.loop import time_steps
 from busbw_accel.train.models import Block, Gpt
 from busbw_accel.train.states.bench import memory_bytes
@@ -27,7 +27,7 @@ RULE = Rule(1, 1e-4)
 HOST_ELEMENTS, COPIES = 4 * PIECE, 8
 
 
-def machine(training: Training, gpu_memory: int = 0) -> Machine:
+def machine(training: PlannedTraining, gpu_memory: int = 0) -> Machine:
     """Measure on the first GPU.
 
     `gpu_memory`: the limit of its memory that the training may use, 0 for all.
@@ -64,7 +64,7 @@ def machine(training: Training, gpu_memory: int = 0) -> Machine:
     )
 
 
-def compute_of(training: Training, device: torch.device) -> Compute:
+def compute_of(training: PlannedTraining, device: torch.device) -> Compute:
     """Forward and backward of one layer, and of the model without layers."""
     shape = training.shape
     before = torch.get_default_dtype()
@@ -142,6 +142,8 @@ def gpu_rate(device: torch.device, count: int) -> float:
     parameter = nn.Parameter(torch.zeros(count, dtype=torch.bfloat16, device=device))
     states = States(*(torch.zeros(count, device=device) for _ in range(3)))
     unit = Unit(nn.Module(), 0)
-    offloaded = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
+    offloaded = OffloadedParameter(
+        "", parameter, 0, 0, unit, parameter.data, on_device=True, states=states
+    )
     gradient, never = torch.zeros_like(parameter.data), torch.zeros((), device=device)
     return count / _time(lambda: device_states.update(offloaded, gradient, RULE, never), device)

@@ -116,7 +116,7 @@ class Trainer:
         """End the threads of the method."""
 
 
-class OnGpu(Trainer):
+class GpuTrainer(Trainer):
     """Fused AdamW over fp32 copies of the weights.
 
     It updates block by block, so that fp32 gradients of only one block exist at a time.
@@ -172,7 +172,7 @@ class Offloading(Trainer):
         self.optimizer.close()
 
 
-class Plain(Trainer):
+class PlainOptimizer(Trainer):
     """An optimizer that works on the gradients of the parameters."""
 
     def __init__(self, net: nn.Module, optimizer: Any) -> None:
@@ -214,7 +214,7 @@ def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Stages:
 def _adamw(spec: TrainSpec, device: torch.device, _: StateMethod) -> Stages:
     net = build(spec, device)
     yield None
-    yield OnGpu(net)
+    yield GpuTrainer(net)
 
 
 def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
@@ -233,7 +233,7 @@ def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages
     net.to_empty(device="cpu" if offloads else device)
     fill(net, device)
     yield None
-    yield Plain(net, torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, fused=True))
+    yield PlainOptimizer(net, torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, fused=True))
 
 
 def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
@@ -248,7 +248,7 @@ def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stag
     optimizer = CPUOffloadOptimizer(
         net.parameters(), torch.optim.AdamW, fused=True, lr=LEARNING_RATE, **method.values
     )
-    yield Plain(net, optimizer)
+    yield PlainOptimizer(net, optimizer)
 
 
 def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
