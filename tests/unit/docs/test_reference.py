@@ -50,7 +50,7 @@ def test_the_schema_allows_nan_and_infinities_as_text(generate: ModuleType) -> N
     figure = json.loads(generate.FOLDERS["src/busbw/schemas"]()["busbw.result-1.schema.json"])[
         "$defs"
     ]["Cell"]["properties"]["busbw"]
-    assert figure == {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
+    assert figure["anyOf"] == [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]
     document = json.loads(json_codec.encode(Cell(math.nan, math.inf, -math.inf)))
     assert [document[name] for name in ("time_s", "algbw", "busbw")] == figure["anyOf"][1]["enum"]
 

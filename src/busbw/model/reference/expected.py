@@ -8,11 +8,10 @@ linear.
 
 Elsewhere NCCL's model expects a latency of L seconds and a transfer time of B seconds, and the time
 is B + a L + f B / (B + K) with fitted a, f and K (`Coefficients`). The third term is for filling
-the pipeline: f seconds, of which a message that is over sooner pays a part. The result is then
-corrected by curves of such hosts. Each says by which factor its run is slower than the model
-expects of that run. The time is multiplied by the geometric mean of these factors and of the
-model's own, 1, so that a single curve moves it half of the way. Curves of other numbers of hosts
-have less weight.
+the pipeline: f seconds, of which a message that is over sooner pays a part. Curves of such hosts
+then correct it: each says how many times slower its run is than the model expects. The time is
+multiplied by the geometric mean of these factors and of the model's own, 1, so that a single curve
+moves it half of the way. Curves of other numbers of hosts have less weight.
 """
 
 from bisect import bisect_right
