@@ -23,7 +23,7 @@ from busbw.core.watch_counters import port_counters
 from busbw.host.link_counters import LinkCounters
 from busbw.host.source import LiveMachine
 from busbw.watch import text as view
-from busbw.watch.exporter import Page
+from busbw.watch.totals import Page
 from busbw.watch.watcher import Watcher, ticks
 
 PORTS = 16

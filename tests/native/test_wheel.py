@@ -134,6 +134,8 @@ def test_wheel_contains_the_package_its_manual_pages_and_its_license(wheel: Path
     for name in names:
         suffixes.setdefault(name.parts[0], set()).add(name.suffix)
     assert suffixes.pop("busbw") == {
+        ".csv",
+        ".toml",
         ".py",
         ".cu",
         ".css",

@@ -38,10 +38,10 @@ for _ in range(2):
 # between them.
 _SEND = f"""
 import msgspec, socket, sys
-from busbw.core.result import Device
+from busbw.core.result import RankDevice
 from busbw.core.telemetry import change
 from busbw.host.host_vitals import Vitals
-vitals = Vitals([Device(0, 1, "h1", 0, "", "CPU")])
+vitals = Vitals([RankDevice(0, 1, "h1", 0, "", "CPU")])
 for _ in range(2):
     before = vitals.read()
     with socket.create_connection(("10.77.0.2", 7001), 10) as one:

@@ -8,7 +8,7 @@ from torch import nn  # noqa: E402
 
 from busbw.core.errors import NoMeasurement  # noqa: E402
 from busbw_accel import offload  # noqa: E402
-from busbw_accel.offloading import copy_streams, host_memory, placement  # noqa: E402
+from busbw_accel.offloading import copy_streams, host_memory, state_memory  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -19,10 +19,12 @@ def parameters(*sizes, orders=None):
     """Parameters of these sizes, each in a unit of its own, without memory."""
     offloaded = []
     for index, size in enumerate(sizes):
-        unit = placement.Unit(nn.Identity(), orders[index] if orders else index)
+        unit = state_memory.Unit(nn.Identity(), orders[index] if orders else index)
         tensor = torch.empty(size, device="meta")
         offloaded.append(
-            placement.Offloaded(str(index), nn.Parameter(tensor), 0, index, unit, tensor)
+            state_memory.OffloadedParameter(
+                str(index), nn.Parameter(tensor), 0, index, unit, tensor
+            )
         )
     return offloaded
 
@@ -43,12 +45,12 @@ def test_states_of_the_parameters_that_are_needed_first_stay_on_the_device(
     sizes, orders, share, kept
 ):
     offloaded = parameters(*sizes, orders=orders)
-    placement.choose(offloaded, share)
+    state_memory.choose(offloaded, share)
     assert [parameter.name for parameter in offloaded if parameter.on_device] == kept
 
 
 def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
-    monkeypatch.setattr(placement, "PIECE", 1024)
+    monkeypatch.setattr(state_memory, "PIECE", 1024)
     net = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 32, bias=False))
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     slabs = (
@@ -125,7 +127,7 @@ def test_an_error_says_which_share_would_fit(monkeypatch, first, share, size):
     offloaded = parameters(first, 10**10)
     offloaded[0].on_device = bool(first)
     with pytest.raises(NoMeasurement) as raised:
-        placement.Placement(offloaded, CPU)
+        state_memory.StateMemory(offloaded, CPU)
     amounts = "need 140.00 GB of host memory, and 35.00 of the available 37.15 are usable"
     assert str(raised.value) == f"the states of {10**10} parameters {amounts}"
     assert (
@@ -176,7 +178,7 @@ class Waits(copy_streams.StartedCopy):
 def test_a_buffer_is_filled_again_only_after_its_last_copy():
     offloaded = parameters(6)
     lane = copy_streams.Lane(CPU)
-    stages = placement.Staging(offloaded, lane)
+    stages = state_memory.Staging(offloaded, lane)
     buffers = [stages.take(count) for count in (6, 2, 6)]
     assert len({buffer.data_ptr() for buffer in buffers}) == 3
     assert [buffer.numel() for buffer in buffers] == [6, 2, 6]

@@ -1,4 +1,7 @@
-"""Findings of several nodes, those on one fault together."""
+"""Findings of several nodes: those on one fault become a group, a `Fault`, which reports print once
+with the nodes that have it. `Problem` is a fault on one node, with the findings that follow from
+it.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -19,6 +19,7 @@ from busbw.cli.options.shared import (
     start_options,
 )
 from busbw.cli.options.sweep import SOAK_ROUNDS, SWEEP_OPTIONS, sweep_option
+from busbw.core.options import LIMIT_S
 from busbw.engines.registry import ENGINES
 from busbw.report.registry import VIEWS
 
@@ -108,7 +109,7 @@ FULL_ROWS = "; if not given, the first of these sizes at which every rank has an
     "--limit",
     "limit_s",
     type=Seconds(zero=True),
-    default=60.0,
+    default=LIMIT_S,
     show_default=True,
     help=(
         "stop the run after this many seconds without a completed operation; more if the previous"

@@ -96,8 +96,8 @@ def run_sweep(
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     title = Path(json_name).name if record.file else "this run"
-    asked = history and not fields["inject"]
-    with finishing(record, lambda result: keep_and_write_page(result, asked, page_file, title)):
+    is_kept = history and not fields["inject"]
+    with finishing(record, lambda result: keep_and_write_page(result, is_kept, page_file, title)):
         result = run(spec, sink=sink, **fields)
     code, reason = minimum.judge(result)
     if reason:

@@ -12,6 +12,7 @@ LARGEST_BY_KIND = {
     "size": (1 << 63) - 1,
 }  # the range of nccl-tests' variables
 MAX_TIME_S = 0.5  # of sampling a cell
+LIMIT_S, LAUNCH_LIMIT_S = 60.0, 120.0  # without a completed operation, and until ranks have joined
 MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sample
 
 

@@ -1,9 +1,9 @@
 """Tables of published facts: files beside the code that reads them.
 
 In a CSV file, lines that begin with # are comments, and the first other line names the columns:
-the fields of the row's type, then `source` and `date`, which say where each fact was published, and
-when this was or when it was read. An empty cell leaves the field's default. Tables whose rows are
-nested are TOML.
+the fields of the row's type, then `source` and `date`: where each fact was published, and the date
+of that or of the day it was read; tables of secrets have neither. An empty cell leaves the field's
+default. Tables whose rows are nested are TOML.
 """
 
 import csv
@@ -16,7 +16,7 @@ Row = TypeVar("Row")
 
 
 def rows(path: str, row_type: type[Row], lists: tuple[str, ...] = ()) -> tuple[Row, ...]:
-    """The rows of a CSV file in the order of the file; `path` is relative to the package, and
+    """The rows of a CSV file in the order of the file; `path` is relative to the package busbw, and
     cells of the columns `lists` are lists of words.
     """
     return tuple(

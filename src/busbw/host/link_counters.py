@@ -2,7 +2,7 @@
 
 Descriptors stay open; ports that disappear are left out until they are back.
 
-counters = LinkCounters(Live())    finds the links and opens their counters
+counters = LinkCounters(LiveMachine())    finds the links and opens their counters
 sample = counters.read()           any number of times
 counters.close()
 """

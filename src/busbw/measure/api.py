@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
+from busbw.core.options import LAUNCH_LIMIT_S, LIMIT_S
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import AUTO
@@ -61,6 +62,7 @@ def run(
     """
     job, where = prepare(collective, **options)
     result = start(job, where, sink or Sink(RunRecord()))
+    # ranks other than 0 have no result
     return result if isinstance(result, Result) else Result(spec=job.sweep)
 
 
@@ -83,8 +85,8 @@ def prepare(
     redops(collective)
     fields: dict[str, Any] = {
         "program": "busbw.run",
-        "limit_s": 60.0,
-        "launch_limit_s": 120.0,
+        "limit_s": LIMIT_S,
+        "launch_limit_s": LAUNCH_LIMIT_S,
         "simulation": "",
         "nccl": "",
         "wheels": None,

@@ -34,7 +34,7 @@ class LibrarySession:
         self.job, self.party = job, party
 
     @contextmanager
-    def opening(self, repeat: int) -> Iterator[None]:
+    def engine_starts(self, repeat: int) -> Iterator[None]:
         """Around the start of an engine in repeat number `repeat`. Collective."""
         refuse_network(self.job.net, self.job.engine)
         if not self.job.table:
@@ -45,7 +45,7 @@ class LibrarySession:
         with tuner_table.loaded(self.job.table, self.job.engine, self.party.world):
             yield  # the sim engine reads it too
 
-    def opened(self, opened: Engine) -> None:
+    def engine_started(self, opened: Engine) -> None:
         """Called with each engine after its start. Collective."""
 
     def confirm(self, result: Result) -> None:

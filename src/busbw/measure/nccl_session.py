@@ -23,7 +23,7 @@ class NcclSession(LibrarySession):
         self._reason = ""  # why NCCL is not asked what it runs
 
     @contextmanager
-    def opening(self, repeat: int) -> Iterator[None]:
+    def engine_starts(self, repeat: int) -> Iterator[None]:
         job, world = self.job, self.party.world
         stay = repeat == 0 and not job.compat
         with (
@@ -34,7 +34,7 @@ class NcclSession(LibrarySession):
             yield
         self._log = self._log or log
 
-    def opened(self, opened: Engine) -> None:
+    def engine_started(self, opened: Engine) -> None:
         self.recorder = what_ran.agreed(opened, self.party, self._counts, self._reason)
         agreed = timed_loop.agreed(opened, self.party.world, self.job.sweep)
         self.loop, self.loop_name = agreed.loop, agreed.name

@@ -1,5 +1,5 @@
-"""One process's part of a sweep: for every series warm up, then for every size verify, time and
-report, in step with the others.
+"""The order of a sweep on an opened engine: for every series warm up, then for every size verify,
+time and report, in step with the other processes.
 
 With precise timing all sizes are visited again and again, so that no figure is that of one moment.
 Rows are reported after their first visit, so that a run that ends early loses none, and again when

@@ -24,15 +24,15 @@ from busbw.measure.target import LaunchTarget
 SIMULATED_RANKS = 8
 
 
-def run(work: Job, where: LaunchTarget, sink: Sink) -> Outcome | None:
+def run(job: Job, where: LaunchTarget, sink: Sink) -> Outcome | None:
     """Run the job and return its result; None on nonzero ranks of a job that mpirun, srun or
     torchrun started.
 
     What ends the run early is raised after the measurements are saved: BusbwError,
     KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
     """
-    argv = masked_words([arg.encode("utf-8", "replace").decode() for arg in work.argv])
-    work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
+    argv = masked_words([arg.encode("utf-8", "replace").decode() for arg in job.argv])
+    job = msgspec.structs.replace(job, argv=argv, progress=sink.progress)
     is_rank = environment.detect(os.environ) is not None
     # Joining the others waits in a library, which only the default action of a signal ends:
     # `run_as_rank` adds handlers later.
@@ -41,13 +41,13 @@ def run(work: Job, where: LaunchTarget, sink: Sink) -> Outcome | None:
             if is_rank:
                 from busbw.measure.as_rank import run_as_rank
 
-                run_as_rank(work, where, sink)
-            elif is_in_process(work.engine):
-                _run_in_process(work, where, sink)
+                run_as_rank(job, where, sink)
+            elif is_in_process(job.engine):
+                _run_in_process(job, where, sink)
             else:
                 from busbw.measure.supervise import launch
 
-                launch(work, where, sink)
+                launch(job, where, sink)
         except (KeyboardInterrupt, SystemExit) as error:
             sink.note(save_on_signal(error, sink)[0])
             raise
@@ -59,26 +59,28 @@ def run(work: Job, where: LaunchTarget, sink: Sink) -> Outcome | None:
     if sink.record.problem:
         raise sink.record.problem
     result = sink.record.result
-    needs_rows = type(work) is SweepJob and not work.compat
+    needs_rows = type(job) is SweepJob and not job.compat
     if isinstance(result, Result) and result.complete and not result.rows and needs_rows:
         raise NoMeasurement("no size was measured", "the notes say what was skipped, and why")
     return result
 
 
-def _run_in_process(work: Job, where: LaunchTarget, sink: Sink) -> None:
+def _run_in_process(job: Job, where: LaunchTarget, sink: Sink) -> None:
     where.check()
     if where.hosts or where.hostfile or where.step:
         raise UsageError(
-            f"engine {work.engine} runs in this process and starts no ranks on hosts",
+            f"engine {job.engine} runs in this process and starts no ranks on hosts",
             "leave out --hosts, --hostfile and --slurm",
         )
-    refuse_network(work.net, work.engine)
-    if not isinstance(work, SweepJob):
-        message = "training needs one process per rank, but this engine runs all ranks in one"
+    refuse_network(job.net, job.engine)
+    if not isinstance(job, SweepJob):
+        message = (
+            f"{job.program} needs one process per rank, and engine {job.engine} has one for all"
+        )
         raise NoMeasurement(message, "use --engine torch", options=["engine"])
-    ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
-    if ranks == 1 and where.ranks is None and not work.compat:
+    ranks = where.ranks or job.sweep.nthreads * job.sweep.ngpus
+    if ranks == 1 and where.ranks is None and not job.compat:
         ranks = SIMULATED_RANKS
-    row, _ = choose(work.engine)
-    work = msgspec.structs.replace(work, engine=row.name, gpus_per_process=ranks)
-    perform(work, SoloControl(), sink.take)
+    row, _ = choose(job.engine)
+    job = msgspec.structs.replace(job, engine=row.name, gpus_per_process=ranks)
+    perform(job, SoloControl(), sink.take)

@@ -1,5 +1,5 @@
-"""One rank's part of a sweep: open the engine, agree on sizes and buffers, measure, and report
-from rank 0.
+"""A process's part of a sweep job: open the engine, agree on sizes and buffers with the other
+processes, have measure.runner measure, and report from process 0.
 """
 
 import os
@@ -28,7 +28,7 @@ from busbw.measure.runner import Runner
 from busbw.model.bounds import parse_ideal
 from busbw.model.usable_hardware import ideals
 
-# What machines that do nothing else reach between visits.
+# The default precision: what visits agree to on machines that do nothing else.
 GPU_PRECISION, CPU_PRECISION = 0.01, 0.1
 OfSweep = TypeVar("OfSweep", bound=SweepJob)
 
@@ -41,9 +41,9 @@ def measure(
     `emit` is called on process 0 only, `enter_phase` before every phase.
     """
     party = join_groups(control)
-    row = engine(job.engine)
+    engine_row = engine(job.engine)
     _refuse_options(job, control, emit)
-    opening = EngineArguments(
+    arguments = EngineArguments(
         control=party.group,
         spec=job.sweep,
         process=control.process,
@@ -56,14 +56,14 @@ def measure(
     with closing(library_session(job, party)) as session:
         for repeat in range(repeats):
             enter_phase("init", job.engine)
-            with session.opening(repeat):
-                opened = row.open(opening)
+            with session.engine_starts(repeat):
+                opened = engine_row.open(arguments)
             job = settled(job, opened)
             with running(opened):
-                session.opened(opened)
+                session.engine_started(opened)
                 late_s = _injected_delay_s(job, party, opened)
                 enter_phase("prepare", "")
-                result, max_bytes = prepare(job, party, opened)
+                result, max_bytes = allocate_buffers(job, party, opened)
                 session.confirm(result)
                 result.loop = session.loop_name
                 if control.process == 0 and repeat == 0:
@@ -84,7 +84,7 @@ def measure(
                         recorder=session.recorder,
                     )
                     runner.sweep()
-                    # The exchanges of all pairs connect ranks that the sweep does not.
+                    # Before `links`, whose exchanges connect ranks that the sweep does not.
                     ran = session.connections(opened)
                     is_last = repeat == repeats - 1
                     links = runner.links(result.world.devices) if is_last else []
@@ -179,7 +179,7 @@ def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
         raise UsageError(message, "split into equal groups")
 
 
-def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
+def allocate_buffers(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     """Agree on the largest size, allocate the buffers, and gather the facts of the result.
 
     Returns the result without rows, and the largest size in bytes. Collective.

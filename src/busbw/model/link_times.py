@@ -1,4 +1,6 @@
-"""What the bytes of an operation take on each kind of link, if nothing else limits them."""
+"""The seconds that the bytes of an operation take on each kind of link, if nothing else limits
+them: the load of links that `busbw explain` prints.
+"""
 
 from busbw.core.collectives import Collective
 from busbw.model.bounds import ALGORITHMS

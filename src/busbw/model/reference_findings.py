@@ -1,4 +1,4 @@
-"""The verdict on a run's bandwidth by runs of the same system and job."""
+"""The verdict on a run's bandwidth, compared with recorded runs of the same system and job."""
 
 from busbw.core.cells import Figure
 from busbw.core.errors import UsageError

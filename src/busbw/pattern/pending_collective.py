@@ -1,5 +1,5 @@
-"""Which collectives have not ended, who has not called them, and who called another one: Flight
-Recorder dumps of a job that hangs, or that has ended.
+"""From Flight Recorder dumps of a job that hangs: the pending collectives, which have not ended;
+which ranks have not called them; and which called another one.
 """
 
 import re

@@ -46,8 +46,8 @@ REPLAY = ResultKind(
     lambda result, width, ran: replay_text.render_all(result, width, ran=ran),
     pattern_html.replay,
 )
-# Before trainings and plans had schemas of their own, they were parts of busbw.result/1.
-PARTS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
+# Before trainings and plans had schemas, they stood in busbw.result/1 under these keys.
+OLDER_KEYS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
 
 
 def kinds() -> tuple[ResultKind, ...]:
@@ -96,7 +96,7 @@ def read(data: bytes) -> Outcome:
 def _schema(head: dict[str, msgspec.Raw]) -> object:
     schema: object = msgspec.json.decode(head.get("schema", b"null"))
     if schema == _schema_of(Result):
-        for part, schema_of_part in PARTS.items():
+        for part, schema_of_part in OLDER_KEYS.items():
             if bytes(head.get(part, b"null")) != b"null":
                 return schema_of_part
     return schema

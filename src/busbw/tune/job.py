@@ -23,7 +23,7 @@ from busbw.measure.events import Emit, Ended, EnterPhase, Started, now
 from busbw.measure.plan import Calls
 from busbw.measure.process_groups import join_groups
 from busbw.measure.progress import Progress
-from busbw.measure.sweep import prepare, running, settled
+from busbw.measure.sweep import allocate_buffers, running, settled
 from busbw.tune.types import Trial, Tried, Trying, TuneJob, fastest, plainest
 
 CHANNELS = (1, 2, 4, 8, 16, 32)
@@ -65,7 +65,7 @@ def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) ->
         opened = row.open(opening)
     with running(opened):
         job = settled(job, opened)
-        result, max_bytes = prepare(job, party, opened)
+        result, max_bytes = allocate_buffers(job, party, opened)
         result.library.network = network.agreed(job, control, result.library, log.networks)
         if control.process == 0:
             emit(Started(result))

@@ -25,7 +25,7 @@ from busbw.measure.job import SWEEP, SweepJob, encode
 from busbw.measure.process_groups import Party
 from busbw.measure.rank import fail
 from busbw.measure.rank_failure import failure
-from busbw.measure.sweep import measure, prepare
+from busbw.measure.sweep import allocate_buffers, measure
 
 LIMIT_S = 100
 PROGRAM = str(Path(__file__).with_name("job_rank.py"))
@@ -139,7 +139,7 @@ def test_ranks_that_read_different_files_do_not_start(tmp_path: Path) -> None:
         UsageError,
         match="alltoallv: process 1 reads matrix sha256:other, but process 0 matrix sha256:",
     ):
-        prepare(job, Party(SoloControl(), Other(), 0, 1, 0), Small(2, {}))
+        allocate_buffers(job, Party(SoloControl(), Other(), 0, 1, 0), Small(2, {}))
 
 
 class Small(SimEngine):
@@ -151,10 +151,14 @@ class Small(SimEngine):
 
 def test_a_size_beyond_memory_is_lowered_with_a_note() -> None:
     party = Party(SoloControl(), SoloControl(), 0, 1, 0)
-    lowered, _ = prepare(SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
+    lowered, _ = allocate_buffers(
+        SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {})
+    )
     assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
     assert lowered.spec.max_bytes == 1 << 30, "the requested size stays in the result"
-    lowered_job, max_bytes = prepare(SweepJob(sweep=spec(), engine="sim"), party, Small(2, {}))
+    lowered_job, max_bytes = allocate_buffers(
+        SweepJob(sweep=spec(), engine="sim"), party, Small(2, {})
+    )
     assert (lowered_job.reduced_max_bytes, max_bytes) == (None, 4096)
 
 

@@ -1,4 +1,4 @@
-//! Which launch of a communicator runs which of its tasks.
+//! Which launch of a communicator runs which of its tasks, by the events of NCCL's profiler.
 //!
 //! NCCL reports a launch, then the tasks that it runs, often much later and from another thread if
 //! a CUDA graph was launched before. A launch names the group of its calls, a task its call's group

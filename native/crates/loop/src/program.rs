@@ -1,4 +1,4 @@
-//! Checks a list of steps once, and runs it.
+//! Checks a list of steps, calls of NCCL and CUDA, once, and runs it in the timed loop.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Requests. Each connection owns a fixed array of them, so a pointer to one stays valid as long as
+//! Requests: messages in flight, which NCCL tests until they are done. Each connection owns a fixed array of them, so a pointer to one stays valid as long as
 //! the connection does.
 
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Descriptors of the process. Alone in its file, so that no other test opens any.
+//! File descriptors that the process has open. Alone in its file, so that no other test opens any.
 
 use busbw_transport::config::Config;
 

@@ -9,6 +9,7 @@ import click
 from busbw.cli.options.parameters import File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
+from busbw.core.options import LAUNCH_LIMIT_S
 
 Decorator = Callable[[Any], Any]
 
@@ -55,7 +56,7 @@ start_options = options(
         "--launch-limit",
         "launch_limit_s",
         type=Seconds(),
-        default=120.0,
+        default=LAUNCH_LIMIT_S,
         show_default=True,
         help="seconds until all ranks must have joined",
     ),

@@ -1,4 +1,4 @@
-//! A peer that knows the token and then follows a script of bytes: it sends whole, partial,
+//! For fuzzing: a peer that knows the token and then follows a script of random bytes: it sends whole, partial,
 //! repeated or invalid messages on any stream in any order, while receives are posted. Each byte of
 //! a script is an action or one of its numbers; after the end, numbers are 0.
 

@@ -1,4 +1,4 @@
-"""`@run`: calls a training function again from the last commit."""
+"""`@run`: calls a training function again, with its state as at the last `state.commit()`."""
 
 import functools
 from collections.abc import Callable
