@@ -147,6 +147,7 @@ def test_wheel_contains_the_package_its_manual_pages_and_its_license(wheel: Path
         ".yml",
     }, "no caches, no data of tests"
     assert {name.parent.name for name in names if name.suffix == ".json"} == {
+        "cli",
         "reference",
         "schemas",
         "templates",

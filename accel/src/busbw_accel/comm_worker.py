@@ -184,8 +184,8 @@ class CommWorker:
             def work() -> None:
                 goes_on = True
                 while goes_on:
-                    job = jobs.get()
-                    goes_on = job()
+                    # no name for the job: it would keep the worker alive until the next one
+                    goes_on = jobs.get()()
 
             threading.Thread(target=work, name="busbw-accel", daemon=True).start()
         return self._jobs

@@ -1,6 +1,7 @@
 """`-v` of every command: what busbw decides on all ranks and why, on stderr."""
 
 import os
+from functools import partial
 
 import click
 
@@ -31,5 +32,14 @@ def _switch_on(context: click.Context, parameter: click.Parameter, value: bool) 
         return
     from busbw.core import log
 
+    context.call_on_close(partial(_restore, os.environ.get(LOG_VARIABLE)))
     os.environ[LOG_VARIABLE] = LOG_LEVELS[0]  # for the ranks that this process starts
     log.from_environment()
+
+
+def _restore(before: str | None) -> None:
+    """Set the variable as it was before the command: a program may call several."""
+    if before is None:
+        os.environ.pop(LOG_VARIABLE, None)
+    else:
+        os.environ[LOG_VARIABLE] = before

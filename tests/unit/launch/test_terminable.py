@@ -150,7 +150,7 @@ def test_a_launcher_in_which_no_rank_reports() -> None:
         launch("exec sleep 600", 0.1, why_silent=lambda: better)
     asked = iter([True] * 3)
     with pytest.raises(NoMeasurement):
-        launch("exec sleep 600", 0.1, queued=lambda: next(asked, False))
+        launch("exec sleep 600", 0.1, is_queued=lambda: next(asked, False))
     assert next(asked, None) is None  # the time in the queue did not count
 
 
@@ -158,10 +158,14 @@ def test_one_report_in_either_way_ends_the_wait() -> None:
     taken: list[bytes] = []
     command = ["sh", "-c", "echo {; sleep 0.05; exit 4"]
     # the time until it writes does not count
-    code = job.run(command, ENVIRONMENT, taken.append, taken.append, 1e-9, queued=lambda: not taken)
+    code = job.run(
+        command, ENVIRONMENT, taken.append, taken.append, 1e-9, is_queued=lambda: not taken
+    )
     assert (code, taken) == (4, [b"{"])
     answers = iter([False])  # it is heard when the limit is over
-    code, _, _ = launch("echo talk; sleep 0.05; exit 4", 1e-9, heard=lambda: next(answers, True))
+    code, _, _ = launch(
+        "echo talk; sleep 0.05; exit 4", 1e-9, has_reported=lambda: next(answers, True)
+    )
     assert code == 4 and next(answers, None) is None
 
 
