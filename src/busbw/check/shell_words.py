@@ -1,4 +1,4 @@
-"""Names in commands that a user may paste into a shell.
+"""Quotes the names in commands that a user may paste into a shell.
 
 Names of interfaces, devices and files may hold anything, even `$(...)`.
 """

@@ -1,4 +1,4 @@
-"""What a command prints while it runs: the result on stdout, messages on stderr."""
+"""Prints what a run reports, the result on stdout, messages on stderr, and gives its exit code."""
 
 import contextlib
 import shlex
@@ -26,8 +26,8 @@ BRIEF = "brief"
 
 def exit_code(result: Outcome | None, format_name: str = "") -> Exit:
     """OK for a good result, 1 for wrong data and for a log of a run that failed; 3 for a sweep as a
-    brief line if no cell is precise enough for its figure. A process without rows is not rank 0 of
-    its job, which is judged.
+    brief line if no cell is precise enough for its figure. Rank 0 alone has rows, and is judged;
+    OK for the others.
     """
     if result and (result.wrong() or _failed(result)):
         return Exit.BAD

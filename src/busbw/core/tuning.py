@@ -1,4 +1,4 @@
-"""What NCCL runs a collective with, as tuners choose it."""
+"""An algorithm, a protocol and a number of channels, as tuners of NCCL choose them."""
 
 import msgspec
 

@@ -1,4 +1,6 @@
-"""Runs launches of the nccl engine in busbw-native, without Python between NCCL's calls."""
+"""Has the library of busbw-native, in Rust, run the timed loop of the nccl engine: no Python runs
+between two calls of NCCL.
+"""
 
 import ctypes
 import time

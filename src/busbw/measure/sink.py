@@ -1,4 +1,4 @@
-"""Where a run's events and messages go."""
+"""Records the events of one run and logs its messages; the command line's subclasses print them."""
 
 import logging
 import signal

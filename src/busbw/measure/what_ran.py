@@ -1,4 +1,5 @@
-"""What NCCL runs the operations of each row with, and how it has connected the ranks.
+"""Records with which algorithm, protocol and channels NCCL runs each row, and how it has connected
+the ranks.
 
 After the timed operations of a cell one more is run, of which NCCL's profiler interface reports
 algorithm, protocol and channels. At all other times NCCL is told to report nothing. How ranks are

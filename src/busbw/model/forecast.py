@@ -1,4 +1,6 @@
-"""The expected time of one size with its range, and the size from which on bandwidth decides."""
+"""Predicts the time of one size with its range, and the size from which on bandwidth, not latency,
+limits it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What an answer says of the network above the leaf switches."""
+"""Notes under a prediction on the network above the leaf switches, where it is oversubscribed."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""The section that compares files that are alike with the first of them: the times of each cell,
-their ratio and the verdict.
+"""Builds the section of a report that compares several results of one kind with the first: the
+times of each cell, their ratio and the verdict.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The inputs of a report, and the table of their rows.
+"""Groups the results of a report by what they have in common, and builds the table of their rows.
 
 An input is a result with the name of its file. Inputs that are alike are grouped, and `series` has
 their cells as plots need them. The table has one line for each placement, and only those columns

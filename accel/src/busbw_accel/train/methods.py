@@ -1,4 +1,4 @@
-"""Parses the methods of `--compare`.
+"""Parses the methods that `busbw train --compare` and `busbw plan --try` name.
 
 They are plain DDP, torch's own hooks, and combinations of busbw_accel's settings.
 """

@@ -1,4 +1,5 @@
-//! Runs one exchange on a thread, controlled by counters in memory that a GPU writes and waits for.
+//! Runs one exchange on a thread of the CPU: it sends what the GPU's counter says is ready, and counts
+//! what has arrived in one that the GPU waits for. Both are in memory that the two share.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-"""The options of a program of nccl-tests: sizes and GPUs."""
+"""Checks the sizes and GPUs that a command line of nccl-tests asks for."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
-"""Commands whose options have settings as defaults: they get --config.
+"""Adds --config, and settings as defaults of their options, to the commands that have such options.
 
-A start without files and variables imports nothing to read them.
+Where there is no file and no variable with settings, nothing that reads them is imported.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Which NCCL to load in place of the one installed."""
+"""Options on NCCL: which to load in place of the one installed, and --print-env."""
 
 import click
 

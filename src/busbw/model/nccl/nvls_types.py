@@ -1,6 +1,7 @@
-"""What element types change in NCCL's choice. The switch adds only some element types and
-operators, and for others NCCL takes a different algorithm than NVLS. all_gather reduces nothing, so
-any type will do. Sums of fp8 lose precision along a ring of many ranks, so NCCL takes a tree.
+"""Which element types and operators keep NCCL from NVLS, and when it takes a tree for fp8. NVLink's
+switch can reduce only some of them; for others NCCL takes another algorithm. all_gather reduces
+nothing, so any type will do. Sums of fp8 lose precision along a ring of many ranks, so NCCL takes a
+tree.
 
 Source: src/include/device.h, ncclNvlsSupported, of 2.21.5 to 2.30.7, which agree. NCCL computes avg
 and mulsum by operators of its own, which NVLS does not have. Rings of fp8: src/enqueue.cc of 2.24.3

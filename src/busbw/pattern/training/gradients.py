@@ -1,9 +1,9 @@
 """Which calls of a pattern are the gradients of a step: the communicator, and the steps on it.
 
 What the recorder read from DDP is the evidence: a step's all_reduces have the elements of DDP's
-buckets, and together the bytes of its parameters. Of a record without it, a step is the calls that
-repeat up to its end. Where neither tells, the record is refused: a plan for other calls would be
-wrong without a sign of it.
+buckets, and together the bytes of its parameters. A record without this evidence ends with calls
+that repeat, and a step is one such sequence. Where neither tells, the record is refused: a plan for
+other calls would be wrong without a sign of it.
 """
 
 from collections import defaultdict

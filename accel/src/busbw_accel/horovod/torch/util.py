@@ -1,4 +1,4 @@
-"""`horovod.common.util`, as far as scripts import it."""
+"""What scripts import of `horovod.common.util`, where this module stands for it."""
 
 import itertools
 from collections.abc import Callable, Sequence
