@@ -35,15 +35,21 @@ def run(
     """The results of each rank's scenarios, with its `code` and `stderr`; blocks of ranks act as
     `hosts` hosts.
 
-    `module` is its name, or its file where this process cannot import it by name. With the program
+    `module` is its name if it is beside the calling file, else its file. With the program
     AS_TORCHRUN scenarios join the ranks themselves.
     """
+    beside_caller = str(Path(sys._getframe(1).f_code.co_filename).parent)
     argv = [str(folder), str(ranks), str(hosts), module, *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     # what a scenario finds does not depend on the machine
     if environment.get("ACCEL_DEVICE") != "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    request = {"program": str(program), "argv": argv, "environment": environment, "path": sys.path}
+    request = {
+        "program": str(program),
+        "argv": argv,
+        "environment": environment,
+        "path": [beside_caller, *sys.path],
+    }
     forge = _forge()
     try:
         forge.stdin.write(json.dumps(request) + "\n")

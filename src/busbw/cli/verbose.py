@@ -32,14 +32,17 @@ def _switch_on(context: click.Context, parameter: click.Parameter, value: bool) 
         return
     from busbw.core import log
 
-    context.call_on_close(partial(_restore, os.environ.get(LOG_VARIABLE)))
+    context.call_on_close(partial(_switch_back, os.environ.get(LOG_VARIABLE)))
     os.environ[LOG_VARIABLE] = LOG_LEVELS[0]  # for the ranks that this process starts
     log.from_environment()
 
 
-def _restore(before: str | None) -> None:
-    """Set the variable as it was before the command: a program may call several."""
-    if before is None:
-        os.environ.pop(LOG_VARIABLE, None)
-    else:
+def _switch_back(before: str | None) -> None:
+    """After the command, of which a program may call several."""
+    from busbw.core import log
+
+    if before:
         os.environ[LOG_VARIABLE] = before
+        return
+    os.environ.pop(LOG_VARIABLE, None)
+    log.switch_off()

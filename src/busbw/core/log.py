@@ -54,6 +54,14 @@ def switch_on(level: str, rank: int | None = None) -> None:
     logger.propagate = False
 
 
+def switch_off() -> None:
+    """Stop writing this process' log to stderr."""
+    logger = logging.getLogger("busbw")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
+
 def from_environment(rank: int | None = None) -> None:
     """Switch the log on if BUSBW_LOG asks for it; UsageError as `switch_on`."""
     level = os.environ.get(LOG_VARIABLE)

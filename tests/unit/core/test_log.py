@@ -3,6 +3,7 @@ secrets.
 """
 
 import logging
+import os
 import platform
 from collections.abc import Iterator
 
@@ -19,10 +20,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The log of the tests' own process is off before and after."""
     monkeypatch.setenv(log.LOG_VARIABLE, "")
     yield
-    logger = logging.getLogger("busbw")
-    logger.handlers.clear()
-    logger.setLevel(logging.NOTSET)
-    logger.propagate = True
+    log.switch_off()
 
 
 def test_a_message_has_host_rank_and_module(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,3 +86,4 @@ def test_a_run_logs_the_files_it_wrote(
         == 0
     )
     assert f"busbw.measure.record: wrote {file}" in capsys.readouterr().err
+    assert (os.environ.get(log.LOG_VARIABLE), logging.getLogger("busbw").handlers) == (None, [])
