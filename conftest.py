@@ -199,6 +199,16 @@ def data_home() -> Iterator[Path]:
     os.environ["XDG_DATA_HOME"] = shared
 
 
+@pytest.fixture(autouse=True)
+def no_log() -> Iterator[None]:
+    """A log that a test switches on, as every rank does by a variable, ends with the test."""
+    yield
+    os.environ.pop("BUSBW_LOG", None)
+    log = sys.modules.get("busbw.core.log")
+    if log is not None:
+        log.switch_off()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """A check that `text` is the golden file `name`, byte for byte."""
