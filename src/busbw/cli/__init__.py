@@ -1,0 +1,1 @@
+"""Turns arguments into calls: a module for each command, several for a large one."""

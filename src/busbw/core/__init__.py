@@ -1,0 +1,1 @@
+"""Types and tables that all other packages share. Imports none of them."""

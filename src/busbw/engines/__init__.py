@@ -1,0 +1,1 @@
+"""Runs collectives: over NCCL, PyTorch or MPI, or simulated."""

@@ -1,0 +1,1 @@
+"""Finished runs that are kept, and how they change over time."""

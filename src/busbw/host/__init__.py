@@ -1,0 +1,1 @@
+"""Reads a machine: sysfs, procfs, NVML, netlink."""

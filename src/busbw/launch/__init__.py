@@ -1,0 +1,1 @@
+"""Starts ranks, joins them, and ends them."""

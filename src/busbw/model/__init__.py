@@ -1,0 +1,1 @@
+"""What a collective should reach, and what a result says: bounds, predictions, findings."""

@@ -1,0 +1,1 @@
+"""Statistics of samples: intervals, tests, when enough are taken."""

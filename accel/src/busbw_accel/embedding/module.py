@@ -1,4 +1,4 @@
-"""An nn.Module over a table of rows that grows, divided over ranks by id.
+"""The nn.Module of a large embedding: a table of rows that grows, divided over ranks by id.
 
 Several features in one table: the number of the feature becomes part of the id.
 """

@@ -17,6 +17,7 @@ from busbw.check.command.line import (
 )
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
+from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_size, short_size
@@ -30,10 +31,7 @@ LETTERS_BY_LONG_NAME = {
     "ngpus": "g",
     "nthreads": "t",
 }
-_PROGRAM = re.compile(
-    r"(all_gather|all_reduce|all_reduce_bias|alltoallv?|broadcast|gather|hypercube|reduce"
-    r"|reduce_scatter|scatter|sendrecv)_perf(_mpi)?"
-)
+_PROGRAM = re.compile(rf"({'|'.join(BY_NAME)}|all_reduce_bias|hypercube)_perf(_mpi)?")
 _STARTERS = ("env", "exec", "time", "nohup", "if", "then", "else", "do", "!", "{")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 MIN_LARGEST_BYTES = 64 << 20

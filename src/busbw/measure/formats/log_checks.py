@@ -30,7 +30,7 @@ from busbw.measure.formats.log_collective import (
     ratio,
     ratio_text,
 )
-from busbw.measure.formats.nccl_tests_rows import Read
+from busbw.measure.formats.read_nccl_tests_rows import Read
 
 MIN_BYTES, MIN_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
 OF_LOG = "use the whole log, or the JSON of the run (-J run.json)"

@@ -17,7 +17,7 @@ from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.result import Cell, ResultRow
 from busbw.measure.formats import reading
-from busbw.measure.formats.nccl_tests_rows import MODERN, Columns, Read
+from busbw.measure.formats.read_nccl_tests_rows import MODERN, Columns, Read
 
 # Half of the last digit that is printed, in GB/s, by the size of the number.
 ROUNDINGS = ((1e3, 0.0051), (1e4, 0.051), (math.inf, 0.51))

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
-from busbw.measure.formats.nccl_tests_rows import columns, starts_row
+from busbw.measure.formats.read_nccl_tests_rows import columns, starts_row
 
 HEAD = 1 << 16
 # The part of a file's head that may be no text: a console's log holds single odd bytes.

@@ -15,7 +15,7 @@ So does the command, where it was kept with its output:
 import re
 
 from busbw.core.env import shown
-from busbw.measure.formats.nccl_tests_rows import columns
+from busbw.measure.formats.read_nccl_tests_rows import columns
 
 MAX_LINE = 4096
 _STATED = re.compile(r"NCCL INFO (NCCL_[A-Z0-9_]{1,64}) set by environment to (\S[^\r\n]*)")

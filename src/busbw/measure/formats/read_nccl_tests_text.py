@@ -19,8 +19,8 @@ from busbw.core.result import EngineLibrary, RankDevice, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import log_checks, log_collective, nccl_lines, reading
-from busbw.measure.formats.nccl_tests_log import LoggedTable, runs
-from busbw.measure.formats.nccl_tests_rows import finish, parse
+from busbw.measure.formats.read_nccl_tests_log import LoggedTable, runs
+from busbw.measure.formats.read_nccl_tests_rows import finish, parse
 from busbw.ui.number_formats import nccl_version_number
 
 SPEC_PATTERNS: tuple[tuple[str, str], ...] = (

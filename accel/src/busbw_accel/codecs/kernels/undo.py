@@ -1,4 +1,6 @@
-"""Kernels that undo changes of the state in skipped steps, and mark failed exchanges."""
+"""Kernels that restore what a codec keeps (its residual) after a step that is skipped for gradients
+that are not finite, and that set to NaN what a failed exchange left.
+"""
 
 import torch
 import triton

@@ -1,4 +1,7 @@
-"""The steps of a lookup and an update in Triton, see torch_steps.Steps."""
+"""The steps of a lookup and an update in Triton, see torch_steps.Steps.
+
+`steps` calls the kernels, and steps.KernelLookup says what they write: slots, leaders, codes.
+"""
 
 import importlib.util
 import sys

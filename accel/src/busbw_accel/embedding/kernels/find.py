@@ -1,4 +1,5 @@
-"""The kernels of the index: find or make the entries of ids, and group the positions of equal ids.
+"""The kernels of the index (embedding/index.py), a hash table from ids to rows: find or make the
+entries of ids, and group the positions of equal ids.
 
 The hash of ids and the initial values of rows are computed as in embedding/optimizers.py.
 """

@@ -28,24 +28,26 @@ _SCORES = {"none": placing.NO_SCORE, "lfu": placing.LFU, "lru": placing.LRU}
 
 @dataclass(slots=True)
 class KernelLookup:
-    """Numbers of each position, of each leader, and of each group with a row; see
-    kernels/find.py and kernels/place.py.
+    """What the kernels find out about the ids of one lookup, all in int32 but `ids`.
+
+    The positions with the same id form a group. Its leader is the position that all of them agree
+    on; what holds for a group stands at its leader. The groups with a row are numbered anew.
     """
 
-    ids: torch.Tensor
-    count: torch.Tensor
-    totals: torch.Tensor
-    pieces: torch.Tensor
-    slot: torch.Tensor
-    leader: torch.Tensor
-    turn: torch.Tensor
-    start: torch.Tensor
-    code: torch.Tensor
-    listed: torch.Tensor
-    row: torch.Tensor
-    first: torch.Tensor
-    size: torch.Tensor
-    part: torch.Tensor
+    ids: torch.Tensor  # of each position
+    count: torch.Tensor  # at a leader: the size of its group
+    totals: torch.Tensor  # of the lookup: kernels.place.POSITIONS and what follows it
+    pieces: torch.Tensor  # the starts and sizes of the parts of large groups
+    slot: torch.Tensor  # of each position: the entry of its id in the index
+    leader: torch.Tensor  # of each position; -1: the id has no entry
+    turn: torch.Tensor  # of each position: its number within its group
+    start: torch.Tensor  # at a leader: where its group starts in `listed`
+    code: torch.Tensor  # at a leader: its row; -1: none; -2 minus the row: new, not yet written
+    listed: torch.Tensor  # positions, group by group
+    row: torch.Tensor  # of each group with a row
+    first: torch.Tensor  # of each group with a row: its start in `listed`
+    size: torch.Tensor  # of each group with a row
+    part: torch.Tensor  # of each group with a row: the number of its first part
     is_listed: bool = False
 
 

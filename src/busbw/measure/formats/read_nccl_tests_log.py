@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from busbw.core.result import RankDevice
 from busbw.measure.formats import log_lines, reading
-from busbw.measure.formats.nccl_tests_rows import (
+from busbw.measure.formats.read_nccl_tests_rows import (
     Columns,
     Read,
     columns,
