@@ -13,7 +13,7 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import format_size
-from busbw.model.findings import why_no_ideal
+from busbw.model.bandwidth_findings import why_no_ideal
 from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, percent_text
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class LibrarySession:
-    """Asks nothing: the session of a library other than NCCL.
+    """The session of a library of which a sweep asks nothing more: every one but NCCL, whose
+    session is measure.nccl_session.NcclSession. Each method does nothing, or the least.
 
     `recorder` asks NCCL what it runs. `loop` enqueues operations in place of Python, `loop_name` is
     what the result calls it, and `notes` are on how it is measured.

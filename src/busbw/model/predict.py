@@ -158,10 +158,12 @@ def _check_rows(
                 f"{where}: NCCL has no algorithm and protocol that --algo and --proto allow",
                 "leave out --algo and --proto",
             )
-        raise UsageError(
-            f"{where}: the number of ranks is not a power of two",
-            "give --nodes and --gpus whose product is one",
-        )
+        if row.ranks_power_of_two:
+            raise UsageError(
+                f"{where}: the number of ranks is not a power of two",
+                "give --nodes and --gpus whose product is one",
+            )
+        raise UsageError(f"{where}: busbw knows no algorithm of NCCL that runs it")
 
 
 def _system_notes(system: System, release: Release, chosen: str) -> list[str]:

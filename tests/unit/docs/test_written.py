@@ -185,7 +185,7 @@ def test_the_files_of_the_tour_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     tour = text.partition("## Where to start reading")[2].partition("\n## ")[0]
     files = re.findall(r"^\d\. `([^`]+)`", tour, re.MULTILINE)
-    assert len(files) == 8
+    assert len(files) == 9
     assert [file for file in files if not (ROOT / "src" / "busbw" / file).is_file()] == []
 
 
