@@ -19,7 +19,7 @@ from busbw.cli.options.system import (
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
-from busbw.core.cells import headline
+from busbw.core.cells import headline, is_precise
 from busbw.core.errors import Exit, NoMeasurement
 from busbw.measure import alltoallv_traffic
 from busbw.model import causes, explanation_text
@@ -28,7 +28,7 @@ from busbw.model.explain import ExplainedFigure, explain
 from busbw.model.nccl.choice import AllowedAlgorithms, allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.reference.compared import evidence
-from busbw.ui.number_formats import no_headline
+from busbw.ui.number_formats import busbw_text, no_headline
 
 ASSUMED_MATRIX = (
     "the file does not say the bytes of each pair of ranks: those of nccl-tests' own matrix are"
@@ -70,7 +70,7 @@ def command(
     table: int | None,
     format_name: str,
 ) -> int:
-    """Explain the largest precise busbw in RESULT, any file that busbw show reads (- = stdin):
+    """Explain the largest busbw in RESULT, any file that busbw show reads (- = stdin):
     exclude algorithms by their bounds, and compare it with what is expected of such a system.
 
     The links and NCCL's settings are those that the file recorded, or that the options describe.
@@ -82,6 +82,11 @@ def command(
         raise NoMeasurement(f"{file}: {no_headline(result)}", MEASURE)
     if figure.busbw <= 0:
         raise NoMeasurement(f"{file}: no busbw is in it", MEASURE)
+    if not is_precise(result, figure):
+        raise NoMeasurement(
+            f"{file}: its largest busbw, {busbw_text(figure)}, is less precise than requested",
+            "measure again with a longer --max-time",
+        )
     described = system, topo, LinkOptions(nics, fabric, cpu)
     hardware, source, (hosts, per_host) = system_of(result, file, described, nodes)
     if hosts * per_host < 2:

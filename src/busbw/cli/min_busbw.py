@@ -2,19 +2,18 @@
 that cannot be judged with 3.
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbw.cli.options.minimum import IDEAL, REFERENCE
-from busbw.core.cells import Figure, headline, peak, precise_figures
+from busbw.core.cells import Figure, all_figures, headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import format_size
 from busbw.model.bandwidth_findings import why_no_ideal
-from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, percent_text
+from busbw.ui.number_formats import bandwidth_text, busbw_text, percent_text, range_text
 
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
@@ -54,60 +53,62 @@ class Minimum:
             )
 
     def judge(self, result: Outcome | None) -> tuple[Exit, str]:
-        """The exit code and why; 3 if no cell is precise enough to be judged, or has no reference.
-        A process that has no result is not judged.
+        """The exit code and why.
 
-        Only cells that reached their precision are judged, and with precise timing only those with
-        an interval.
+        The interval decides: 1 if all of it is below what is required, 3 if a part of it is, or if
+        there is no interval or no reference. A process that has no result is not judged.
         """
         if not isinstance(result, Result) or not result.rows:
             return Exit.OK, ""
+        figure = headline(result)
         if self.busbw is None and self.share is None:
             return Exit.OK, ""
-        required = "--min-busbw" if self.share is None else "--min-percent"
-        figure = headline(result)
         if figure is None:
-            return Exit.UNKNOWN, f"{required} cannot be judged: {no_headline(result)}"
-        text = f"busbw {busbw_text(figure)} at {format_size(figure.row.size_bytes)}"
-        if figure.cell.stopped and figure.half_width == math.inf:
-            reason = f"{required} cannot be judged: {text}; give more --iters, or leave it out"
-            return Exit.UNKNOWN, reason
-        if self.busbw is not None and figure.busbw < self.busbw:
-            return Exit.BAD, f"{text} is below --min-busbw {bandwidth_text(self.busbw)} {GB}"
+            return Exit.UNKNOWN, f"{self._option} cannot be judged: its cells have no busbw"
+        if self.busbw is not None:
+            code, text = _judge(figure, self.busbw, self._least)
+            if code is not Exit.OK:
+                return code, text
         if self.share is None:
             return Exit.OK, ""
         if self.share_of == REFERENCE:
-            return self._by_reference(result)
-        return self._by_ideal(figure, result.ideal, text)
+            return self._by_reference(result, figure)
+        return self._by_ideal(figure, result.ideal)
+
+    @property
+    def _least(self) -> str:
+        return f"--min-busbw {bandwidth_text(self.busbw or 0.0)} {GB}"
 
     @property
     def _option(self) -> str:
-        return f"--min-percent {100 * (self.share or 0.0):g}%"
+        if self.share is None:
+            return self._least
+        return f"--min-percent {100 * self.share:g}%"
 
-    def _by_ideal(self, figure: Figure, ideal: Ideal | None, text: str) -> tuple[Exit, str]:
-        if ideal is None or figure.busbw >= (self.share or 0.0) * ideal.busbw:
+    def _by_ideal(self, figure: Figure, ideal: Ideal | None) -> tuple[Exit, str]:
+        if ideal is None:
             return Exit.OK, ""
         percent = percent_text(figure.busbw, ideal.busbw)
-        return Exit.BAD, f"{text} is {percent} % of the ideal, below {self._option}"
+        least = (self.share or 0.0) * ideal.busbw
+        return _judge(figure, least, self._option, f" is {percent} % of the ideal")
 
-    def _by_reference(self, result: Result) -> tuple[Exit, str]:
+    def _by_reference(self, result: Result, top: Figure) -> tuple[Exit, str]:
         """The largest busbw of a size that has a reference; that of the largest such size if the
         peak has none.
         """
         from busbw.model.reference_findings import reference_of, share_text, sources
 
-        precise = precise_figures(result)
-        largest = sorted(precise, key=lambda figure: figure.row.size_bytes, reverse=True)
-        top = peak(precise)
-        found = reference_of(result, [*([top] if top else []), *largest], self._known())
+        largest = sorted(
+            all_figures(result), key=lambda figure: figure.row.size_bytes, reverse=True
+        )
+        found = reference_of(result, [top, *largest], self._known())
         if isinstance(found, str):
             return Exit.UNKNOWN, f"{self._option} of the reference cannot be judged: {found}"
         figure, ran, compared = found
-        if compared.median is None or figure.busbw >= (self.share or 0.0) * compared.median:
+        if compared.median is None:
             return Exit.OK, ""
-        text = f"busbw {busbw_text(figure)} at {format_size(figure.row.size_bytes)}"
-        share = share_text(compared, ran)
-        return Exit.BAD, f"{text} is {share}, below {self._option} ({sources(ran)})"
+        share = f" is {share_text(compared, ran)} ({sources(ran)})"
+        return _judge(figure, (self.share or 0.0) * compared.median, self._option, share)
 
     def _refuse_without_reference(self, result: Result) -> None:
         """NoMeasurement if no run of the same system and collective is known."""
@@ -128,3 +129,19 @@ class Minimum:
         from busbw.cli.config.reference import known_curves
 
         return known_curves(self.reference_file)
+
+
+def _judge(figure: Figure, least: float, option: str, share: str = "") -> tuple[Exit, str]:
+    """The exit code of a figure that must reach `least`, and why. `share` puts it in relation to
+    what is expected.
+    """
+    reached = figure.reaches(least)
+    if reached:
+        return Exit.OK, ""
+    text = f"busbw {busbw_text(figure)} at {format_size(figure.row.size_bytes)}{share}"
+    if reached is None:
+        return Exit.UNKNOWN, (
+            f"{option} cannot be judged: {text}; with its interval it may be"
+            f" {range_text(figure)} {GB}; allow more time with --max-time, or give more --iters"
+        )
+    return Exit.BAD, f"{text}{',' if share else ' is'} below {option}"

@@ -8,7 +8,6 @@ from typing import Any
 
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, print_err, print_out, stop_writing
-from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.rank_messages import Working
@@ -24,16 +23,11 @@ from busbw.report.registry import View
 BRIEF = "brief"
 
 
-def exit_code(result: Outcome | None, format_name: str = "") -> Exit:
-    """OK for a good result, 1 for wrong data and for a log of a run that failed; 3 for a sweep as a
-    brief line if no cell is precise enough for its figure. Rank 0 alone has rows, and is judged;
-    OK for the others.
+def exit_code(result: Outcome | None) -> Exit:
+    """1 for wrong data and for a log of a run that failed. Rank 0 alone has rows, and is judged; OK
+    for the others.
     """
-    if result and (result.wrong() or _failed(result)):
-        return Exit.BAD
-    if format_name == BRIEF and isinstance(result, Result) and result.rows and not headline(result):
-        return Exit.UNKNOWN
-    return Exit.OK
+    return Exit.BAD if result and (result.wrong() or _failed(result)) else Exit.OK
 
 
 def _failed(result: Outcome) -> bool:

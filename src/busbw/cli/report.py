@@ -12,7 +12,6 @@ from busbw.cli.options.parameters import File, not_empty
 from busbw.cli.report_files import expand, gather
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
-from busbw.core.cells import headline
 from busbw.core.comparison import Comparison
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Result
@@ -94,8 +93,6 @@ def command(
             print_out(_sign(target, key))
     if others.skipped or any(result.wrong() for _, result in sweeps):
         return int(Exit.BAD)
-    if sweeps and all(headline(result) is None for _, result in sweeps):
-        return int(Exit.UNKNOWN)
     return int(Exit.OK)
 
 

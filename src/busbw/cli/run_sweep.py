@@ -102,7 +102,7 @@ def run_sweep(
     code, reason = minimum.judge(result)
     if reason:
         print_err(f"error: {reason}")
-    return int(worst([exit_code(result, format_name), code]))
+    return int(worst([exit_code(result), code]))
 
 
 def _known_curves(file: Path | None) -> "Reference":

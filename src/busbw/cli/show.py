@@ -123,7 +123,7 @@ def command(
     columns = None if output else width()
     colors = output is None and is_terminal()
     _write(render(content, format_name, name, columns, colors=colors, ran=ran), output)
-    return exit_code(content, format_name)
+    return exit_code(content)
 
 
 def _refuse_options_of_patterns(name: str, format_name: str) -> None:

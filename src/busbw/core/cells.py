@@ -76,6 +76,28 @@ class Figure:
         """Bytes per second; 0 if nothing was measured."""
         return self.cell.busbw if math.isfinite(self.cell.busbw) else 0.0
 
+    @property
+    def busbw_range(self) -> tuple[float, float]:
+        """The busbw at both ends of the confidence interval of the time, the lower one first.
+
+        Without an interval: of a mean (classic timing) the busbw twice, of samples 0 and inf.
+        """
+        low_s, high_s = self.cell.low_s, self.cell.high_s
+        if low_s is None or high_s is None:
+            return (0.0, math.inf) if self.cell.stopped else (self.busbw, self.busbw)
+        least = self.busbw * self.time_s / high_s if usable(high_s) else 0.0
+        most = self.busbw * self.time_s / low_s if usable(low_s) else math.inf
+        return least, most
+
+    def reaches(self, least: float) -> bool | None:
+        """Whether busbw is at least so many bytes per second over its whole interval; None if the
+        interval has values on both sides.
+        """
+        low, high = self.busbw_range
+        if low >= least:
+            return True
+        return False if high < least else None
+
 
 def figures(row: ResultRow) -> list[Figure]:
     """The cells of a row, out of place first."""
@@ -117,22 +139,40 @@ def peak(figures: Iterable[Figure]) -> Figure | None:
 def precise_figures(result: Result) -> list[Figure]:
     """The cells that are as precise as requested, in table order.
 
-    Headlines, gates and findings on bandwidth use only these. Classic timing and a given number of
-    iterations request no precision. A cell with two modes or a throttled GPU is not settled.
+    Classic timing and a given number of iterations request no precision. A cell with two modes or a
+    throttled GPU is not settled.
     """
-    precision = result.spec.sampling.precision if result.spec.sampling else 0.0
-    return [figure for figure in all_figures(result) if _is_settled(figure, precision)]
+    return [figure for figure in all_figures(result) if is_precise(result, figure)]
 
 
-def _is_settled(figure: Figure, precision: float) -> bool:
+def is_precise(result: Result, figure: Figure) -> bool:
+    """Whether a cell is as precise as requested."""
     if figure.cell.stopped == "budget":  # also where only --tail had too few samples
+        precision = result.spec.sampling.precision if result.spec.sampling else 0.0
         return figure.half_width <= precision
     return figure.cell.stopped in ("", "ok", "fixed")
 
 
 def headline(result: Result) -> Figure | None:
-    """The settled cell with the highest busbw, which represents the sweep; None if none is."""
-    return peak(precise_figures(result))
+    """The cell that represents the sweep; None if nothing was measured."""
+    return surest_peak(result, all_figures(result))
+
+
+def surest_peak(result: Result, figures: Iterable[Figure]) -> Figure | None:
+    """The figure with the highest busbw; None if no busbw is a number.
+
+    Of a cell that is less precise than requested the lower end of the interval counts: a few
+    samples can have a high median by chance. One with two modes or a throttled GPU counts only if
+    there is no other.
+    """
+
+    def sure(figure: Figure) -> tuple[float, float]:
+        least = figure.busbw if is_precise(result, figure) else figure.busbw_range[0]
+        return least, figure.busbw
+
+    finite = [figure for figure in figures if math.isfinite(figure.cell.busbw)]
+    settled = [figure for figure in finite if figure.cell.stopped != "unstable"]
+    return max(settled or finite, key=sure, default=None)
 
 
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:

@@ -1,10 +1,11 @@
 """Findings on the curve of busbw: its peak compared with what is expected, latency, dips."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
-from busbw.core.cells import Figure, peak
+from busbw.core.cells import Figure, is_precise, surest_peak
 from busbw.core.finding import Verdict
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Result
@@ -12,7 +13,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
 from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import ON_CPUS, NoFabric, gb, in_lab, lab_burst
-from busbw.model.rule import Conclusion, FindingRule, Run
+from busbw.model.rule import MORE_TIME, Conclusion, FindingRule, Run
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 
 GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
@@ -23,7 +24,6 @@ NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose
 IN_LAB = (
     "the lab's hosts share the cores of this machine: make it with fewer hosts or a lower --rate"
 )
-MORE_TIME = "allow more time with --max-time, or stop other jobs on the machine"
 LARGER = "measure larger sizes with -e"
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
@@ -41,24 +41,29 @@ def _find_one_rank(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.SKIP, message, fix="run two ranks or more")
 
 
-def _best(lines: Iterable[Series]) -> tuple[Series, Figure] | None:
-    """The series with the highest peak, and that peak."""
-    best = None
-    for line in lines:
-        top = peak(line)
-        if top and (best is None or top.busbw > best[1].busbw):
-            best = (line, top)
-    return best
+def _best(run: Run, lines: Sequence[Series]) -> tuple[Series, Figure] | None:
+    """The surest peak of all series, and its series."""
+    top = surest_peak(run.result, (figure for line in lines for figure in line))
+    if top is None:
+        return None
+    return next(line for line in lines if any(figure is top for figure in line)), top
 
 
-def _at(figure: Figure) -> str:
-    return f"{gb(figure.busbw)} GB/s at {where_text(figure)}"
+def _at(run: Run, figure: Figure) -> str:
+    """`70.8 GB/s at 1 MiB`, with its interval if it is less precise than requested."""
+    text = f"{gb(figure.busbw)} GB/s at {where_text(figure)}"
+    if is_precise(run.result, figure):
+        return text
+    low, high = figure.busbw_range
+    if high == inf:
+        return f"{text} ({gb(low)} or more)"
+    return f"{text} ({gb(low)} to {gb(high)})"
 
 
 def _judge_bandwidth(run: Run) -> Conclusion | None:
-    best, ideal = _best(run.series), run.result.ideal
+    best, ideal = _best(run, run.all_series), run.result.ideal
     if best is None:
-        return _nothing_precise(run)
+        return None
     without = ""
     if run.over_nccl and not (ideal and (_is_given(ideal) or in_lab(ideal))):
         # Imported for NCCL only: a start need not read the table of curves.
@@ -69,10 +74,12 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
             return judged
         without = f"; no reference: {judged}"
     if ideal is None:
-        reason = _why_unknown(run)
-        message = f"no ideal, so busbw ({_at(best[1])}) cannot be judged: {reason}{without}"
-        fix = COMPARE_RUNS if reason == ON_CPUS else GIVE_IDEAL
-        return Conclusion(Verdict.UNKNOWN, message, fix=fix)
+        reason, measured = _why_unknown(run), _at(run, best[1])
+        if reason == ON_CPUS:
+            message = f"busbw reaches {measured}; nothing is expected of CPUs, so it is not judged"
+            return Conclusion(Verdict.SKIP, message, fix=COMPARE_RUNS)
+        message = f"no ideal, so busbw ({measured}) cannot be judged: {reason}{without}"
+        return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
     return _judge_by_bound(run, best, ideal, without)
 
 
@@ -84,11 +91,12 @@ def _judge_by_bound(
     row, use = run.result.spec.row, run.use
     burst = lab_burst(ideal)
     if burst:
-        above = _best([figure for figure in line if _size(figure) > burst] for line in run.series)
+        larger = [[figure for figure in line if _size(figure) > burst] for line in run.all_series]
+        above = _best(run, larger)
         if above is None:
             return _within_burst(run, top, burst)
         line, top = above
-    message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
+    message = f"busbw reaches {_at(run, top)}, {_share(top, ideal)}"
     planned = None
     if not _is_given(ideal) and not isinstance(use, NoFabric):
         from busbw.model.payload import plan
@@ -104,17 +112,28 @@ def _judge_by_bound(
     else:
         target, least, name = ideal, OF_WIRE, "the wire"
     evidence = f"{ideal.why}; warns below {_percent(least)} of {name}{without}"
-    if top.busbw >= least * target.busbw:
+    reached = top.reaches(least * target.busbw)
+    if reached:
         return Conclusion(Verdict.PASS, message, evidence)
+    if reached is None:
+        message += f"; {_why_undecided(top, least * target.busbw)}"
+        return Conclusion(Verdict.UNKNOWN, message, evidence, MORE_TIME)
     return _conclude_below_target(run, line, top, message, evidence)
+
+
+def _why_undecided(top: Figure, least: float) -> str:
+    if top.half_width == inf:
+        return f"too few samples ({top.n}) for an interval"
+    return f"its interval includes the {gb(least)} that it must reach"
 
 
 def _conclude_below_target(
     run: Run, line: Series, top: Figure, message: str, evidence: str
 ) -> Conclusion:
     """A peak below its target: unknown if larger sizes may be faster, else a warning."""
-    single = len(line) == 1
-    if still_rising(line) and top is line[-1]:
+    sure = [figure for figure in line if figure is top or is_precise(run.result, figure)]
+    single = len(sure) == 1
+    if still_rising(sure) and top is sure[-1]:
         why = "it is still rising there"
         if single:
             why = "one small size does not show the bandwidth"
@@ -129,15 +148,6 @@ def _conclude_below_target(
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
-def _nothing_precise(run: Run) -> Conclusion | None:
-    """Where data was exchanged, but no cell reached its precision."""
-    count = sum(map(len, run.all_series))
-    if not count:
-        return None
-    cells = f"none of {counted(count, 'cell')} reached the requested precision"
-    return Conclusion(Verdict.UNKNOWN, f"busbw cannot be judged: {cells}", fix=MORE_TIME)
-
-
 def _is_given(ideal: Ideal) -> bool:
     return ideal.algorithm == GIVEN_LABEL
 
@@ -145,8 +155,8 @@ def _is_given(ideal: Ideal) -> bool:
 def _within_burst(run: Run, top: Figure, burst: int) -> Conclusion:
     """Of a lab where no size above the burst is precise."""
     message = (
-        f"busbw ({_at(top)}) cannot be judged: the lab passes bursts of {format_size(burst)} at"
-        " full speed"
+        f"busbw ({_at(run, top)}) cannot be judged: the lab passes bursts of"
+        f" {format_size(burst)} at full speed"
     )
     sizes = [_size(figure) for line in run.all_series for figure in line]
     fix = MORE_TIME if max(sizes) > burst else LARGER
@@ -201,12 +211,12 @@ class _Excluded:
 
 def _find_excluded(run: Run) -> _Excluded | None:
     """The bounds that the peak exceeds; None if it exceeds no known bound."""
-    best, use = _best(run.series), run.use
+    best, use = _best(run, run.all_series), run.use
     if best is None or isinstance(use, NoFabric):
         return None
     _, top = best
     known = bounds(run.result.spec.row, use.fabric, use.features)
-    exceeded = [bound for bound in known if top.busbw > ABOVE * bound.busbw]
+    exceeded = [bound for bound in known if top.busbw_range[0] > ABOVE * bound.busbw]
     if not exceeded:
         return None
     text = ", ".join(f"{bound.algorithm} (at most {gb(bound.busbw)})" for bound in exceeded)
@@ -227,7 +237,7 @@ def _find_above_bounds(run: Run) -> Conclusion | None:
     excluded = _find_excluded(run)
     if excluded is None or excluded.fits:
         return None
-    message = f"busbw ({_at(excluded.top)}) is above all bounds: {excluded.text}"
+    message = f"busbw ({_at(run, excluded.top)}) is above all bounds: {excluded.text}"
     fix = (
         "check the topology in the result: a link or feature was read incorrectly, or the data took"
         " a path without a model"
@@ -236,7 +246,7 @@ def _find_above_bounds(run: Run) -> Conclusion | None:
 
 
 def _find_latency(run: Run) -> Conclusion | None:
-    best = _best(run.series)
+    best = _best(run, run.series)
     if best is None:
         return None
     line, top = best
@@ -270,7 +280,7 @@ def _find_dip(run: Run) -> Conclusion | None:
     others = len(rows) - 1
     more = f"; {counted(others, 'other dip')}" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbors"
-    message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
+    message = f"busbw of {figure.row.dtype} dips to {_at(run, figure)}, {below}{more}"
     fix = (
         "run again: noise is possible; a dip that stays is where the library changes its algorithm"
     )
@@ -281,14 +291,14 @@ RULES = (
     FindingRule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
     FindingRule(
         "bandwidth",
-        (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
+        (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN, Verdict.SKIP),
         "over NCCL, busbw compared with runs of the same system and job, the user's own or"
         " published ones: warns below the range that such runs reach. Without a reference, and"
         " with `--ideal`, the peak compared with its bound: warns below 80 % of NCCL's plan or of"
-        " `--ideal`, or"
-        " below 70 % of the wire if no plan is known; unknown if busbw is still rising at the"
-        " largest size, for a single size below 32 MiB, or if no cell reached the requested"
-        " precision. In a lab with a rate only sizes above its burst are judged",
+        " `--ideal`, or below 70 % of the wire if no plan is known; unknown if busbw is still"
+        " rising at the largest size, for a single size below 32 MiB, or if the confidence interval"
+        " of the peak has values on both sides of what it must reach. CPUs are not judged. In a lab"
+        " with a rate only sizes above its burst are",
         _judge_bandwidth,
     ),
     FindingRule(

@@ -16,7 +16,7 @@ from busbw.model.reference.compared import (
     why_none,
 )
 from busbw.model.reference.curves import Reference, built_in
-from busbw.model.rule import Conclusion, Run
+from busbw.model.rule import MORE_TIME, Conclusion, Run
 from busbw.model.series import Series, where_text
 
 NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
@@ -33,7 +33,7 @@ def judge(run: Run, line: Series, top: Figure) -> Conclusion | str:
     reaches = "reaches" if figure is top else "is"
     message = f"busbw {reaches} {gb(figure.busbw)} GB/s at {where_text(figure)}, "
     message += f"{share_text(compared, ran)} ({sources(ran)})"
-    return _conclude(message, compared)
+    return _conclude(message, figure, compared)
 
 
 def reference_of(
@@ -84,7 +84,7 @@ def sources(ran: ComparedRun) -> str:
     return f"sources: busbw reference --system {ran.job('float', 'sum').gpu}x{ran.per_host}{nodes}"
 
 
-def _conclude(message: str, compared: Compared) -> Conclusion:
+def _conclude(message: str, figure: Figure, compared: Compared) -> Conclusion:
     expected = compared.expected
     assert expected is not None
     within = f"{gb(expected.low)} to {gb(expected.high)} GB/s"
@@ -95,7 +95,11 @@ def _conclude(message: str, compared: Compared) -> Conclusion:
         f"{named}; {100 * expected.coverage:.0f} % of such runs are expected within {within}; warns"
         " below"
     )
-    if compared.busbw < expected.low:
+    reached = figure.reaches(expected.low)
+    if reached is None:
+        message += f", perhaps below the expected {within}: its interval is wide"
+        return Conclusion(Verdict.UNKNOWN, message, evidence, MORE_TIME)
+    if not reached:
         return Conclusion(Verdict.WARN, f"{message}, below the expected {within}", evidence, NCCL)
     if compared.busbw > expected.high:
         message += f", above the expected {within}"

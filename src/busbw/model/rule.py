@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Known = Callable[[], "Reference"]
 NCCL_ENGINES = ("nccl", "torch")
+MORE_TIME = "allow more time with --max-time, or stop other jobs on the machine"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Run:
 
     @cached_property
     def series(self) -> list[Series]:
-        """The series without cells that missed the requested precision: these are not judged."""
+        """The series of cells with the requested precision, for what follows from a shape."""
         precise = {id(figure.cell) for figure in precise_figures(self.result)}
         lines = []
         for figures in self.all_series:

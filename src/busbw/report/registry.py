@@ -65,8 +65,8 @@ VIEWS: tuple[View, ...] = (
     View("markdown", "a table for GitHub", f"{FORMATS}.markdown"),
     View(
         "brief",
-        "one line: the largest precise busbw, its part of the ideal, and whether the data was"
-        " right",
+        "one line: the largest busbw with its precision, its part of the ideal, and whether the"
+        " data was right",
         f"{FORMATS}.one_line",
         streams=False,
     ),

@@ -110,7 +110,11 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
 def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
     """Name, number, and the cell or bound that it belongs to."""
     peak, ideal = headline(result), result.ideal
-    measured = [figure for figure in precise_figures(result) if drawable(figure.time_s)]
+    measured = [
+        figure
+        for figure in precise_figures(result) or all_figures(result)
+        if drawable(figure.time_s)
+    ]
     fastest = min(measured, key=lambda figure: figure.time_s, default=None)
     busbw, uncertainty = NO_VALUE, ""
     share, bound = NO_VALUE, ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from busbw.core.cells import Figure, all_figures, precise_figures
+from busbw.core.cells import Figure, all_figures
 from busbw.core.collectives import Collective
 from busbw.core.finding import RunFinding
 from busbw.core.pattern import SEND, PatternRow
@@ -19,6 +19,7 @@ TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 ROUNDED_UP = 0.99995  # from here on four digits read as 1
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = ".:-=+*#@"
+WIDE = 1.0  # half-width of an interval as a share of the time
 
 
 def time_text(seconds: float) -> str:
@@ -86,12 +87,24 @@ def half_width_text(figure: Figure) -> str:
 
 
 def busbw_text(figure: Figure) -> str:
-    """`70.76 GB/s +-0.4 %`; `70.76 GB/s` for a mean of classic timing, which has no interval."""
+    """`70.76 GB/s +-0.4 %`; `70.76 GB/s` for a mean of classic timing, which has no interval;
+    `0.63 GB/s (0.20 to 4.10)` for an interval so wide that per cent say little.
+    """
     text = f"{bandwidth_text(figure.busbw)} GB/s"
+    if WIDE < figure.half_width < math.inf:
+        return f"{text} ({range_text(figure)})"
     uncertainty = uncertainty_text(figure)
     if not uncertainty:
         return text
     return f"{text} {uncertainty}" if figure.half_width < math.inf else f"{text}, {uncertainty}"
+
+
+def range_text(figure: Figure) -> str:
+    """`60.10 to 81.33`: the busbw at both ends of the interval, in GB/s."""
+    low, high = figure.busbw_range
+    if high == math.inf:
+        return f"{bandwidth_text(low)} or more"
+    return f"{bandwidth_text(low)} to {bandwidth_text(high)}"
 
 
 def uncertainty_text(figure: Figure) -> str:
@@ -105,11 +118,8 @@ def uncertainty_text(figure: Figure) -> str:
 
 def no_headline(result: Result) -> str:
     """Why a result has no headline figure."""
-    if precise_figures(result):
+    if any(all_figures(result)):
         return "its cells have no busbw"
-    cells = sum(1 for _ in all_figures(result))
-    if cells:
-        return f"none of {counted(cells, 'cell')} reached the requested precision"
     return "nothing was measured"
 
 

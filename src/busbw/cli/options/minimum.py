@@ -12,13 +12,14 @@ minimum_options: Decorator = options(
         "--min-busbw",
         type=Rate(BUSBW_EXAMPLE),
         help=(
-            "exit code 1 if the largest precise busbw is below this, 3 if none is precise: 300GB/s"
+            "exit code 1 if the largest busbw is below this, 3 if only a part of its interval is:"
+            " 300GB/s"
         ),
     ),
     click.option(
         "--min-percent",
         type=ShareParam(0, 10),
-        help="exit code 1 if the largest precise busbw is below this part of the ideal: 80%",
+        help="exit code 1 if the largest busbw is below this part of the ideal: 80%",
     ),
     click.option(
         "--of",

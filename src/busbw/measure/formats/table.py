@@ -314,7 +314,7 @@ def _bars(result: Result, width: int | None) -> str:
 def peak_text(result: Result) -> str:
     """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`.
 
-    If no cell is precise, it says why there is no peak.
+    If nothing was measured, it says so.
     """
     peak = headline(result)
     if peak is None:
