@@ -15,7 +15,7 @@ pub fn frames(bytes: &[u8]) {
         let defined: &[_] = match frame {
             Frame::Chunk(chunk) => {
                 fits(&chunk);
-                &[(0, HEADER - 4)]
+                &[(0, HEADER)]
             }
             Frame::Ack { .. } => &[(0, 4), (8, 24)],
             Frame::Ready { .. } => &[(0, 4), (8, 24)],
@@ -118,8 +118,7 @@ mod tests {
             } else {
                 random.number().wrapping_mul(u64::from(chunk))
             };
-            let one =
-                Chunk { seq: random.number(), total, offset, chunk, tag: random.word() as i32 };
+            let one = Chunk { seq: random.number(), total, offset, chunk };
             let frame = [
                 Frame::Chunk(one),
                 Frame::Chunk(Chunk { offset: 0, ..one }),

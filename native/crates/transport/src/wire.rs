@@ -4,7 +4,7 @@
 use crate::error::{Error, Kind};
 
 /// The version of this format. Both ends must use the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the secret in a handle, which every stream must show.
 pub const TOKEN: usize = 16;
 /// Bytes of a hello.
@@ -12,7 +12,7 @@ pub const HELLO: usize = 64;
 /// Bytes of a welcome.
 pub const WELCOME: usize = 8;
 /// Bytes of a frame's header.
-pub const HEADER: usize = 40;
+pub const HEADER: usize = 32;
 /// The largest number of chunks of a message. Limits what a header can make the receiver allocate
 /// to one bit each.
 pub const MAX_CHUNKS: u64 = 1 << 20;
@@ -117,8 +117,6 @@ pub struct Chunk {
     pub offset: u64,
     /// Bytes of every chunk of the message but its last.
     pub chunk: u32,
-    /// Selects a buffer of a grouped receive.
-    pub tag: i32,
 }
 
 impl Chunk {
@@ -155,19 +153,18 @@ impl Chunk {
 impl Frame {
     /// Encode.
     pub fn encode(&self) -> [u8; HEADER] {
-        let (kind, tag, words, chunk) = match *self {
-            Self::Chunk(c) => (1, c.tag, [c.seq, c.total, c.offset], c.chunk),
-            Self::Ack { seq, below } => (2, 0, [seq, below, 0], 0),
-            Self::Ready { mask, inline } => (3, 0, [mask, inline, 0], 0),
+        let (kind, chunk, words) = match *self {
+            Self::Chunk(c) => (1, c.chunk, [c.seq, c.total, c.offset]),
+            Self::Ack { seq, below } => (2, 0, [seq, below, 0]),
+            Self::Ready { mask, inline } => (3, 0, [mask, inline, 0]),
         };
         let mut to = [0; HEADER];
         to[..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
         to[2] = kind;
-        to[4..8].copy_from_slice(&tag.to_le_bytes());
+        to[4..8].copy_from_slice(&chunk.to_le_bytes());
         for (at, word) in words.iter().enumerate() {
             to[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
         }
-        to[32..36].copy_from_slice(&chunk.to_le_bytes());
         to
     }
 
@@ -185,9 +182,8 @@ impl Frame {
         }
         match from[2] {
             1 => {
-                let tag = i32::from_le_bytes([from[4], from[5], from[6], from[7]]);
-                let chunk = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
-                Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }
+                let chunk = u32::from_le_bytes([from[4], from[5], from[6], from[7]]);
+                Chunk { seq: word(0), total: word(1), offset: word(2), chunk }
                     .checked()
                     .map(Self::Chunk)
             }
@@ -214,7 +210,7 @@ mod tests {
 
     #[test]
     fn frames_survive_the_wire() {
-        let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
+        let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18 };
         for frame in [
             Frame::Chunk(chunk),
             Frame::Ack { seq: u64::MAX, below: 5 },
@@ -230,7 +226,7 @@ mod tests {
 
     #[test]
     fn invalid_headers_are_refused() {
-        let good = Chunk { seq: 0, total: 100, offset: 64, chunk: 64, tag: 0 };
+        let good = Chunk { seq: 0, total: 100, offset: 64, chunk: 64 };
         assert!(Frame::decode(&Frame::Chunk(good).encode()).is_ok());
         for bad in [
             Chunk { offset: 63, ..good },
@@ -250,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_empty_message_is_one_chunk() {
-        let empty = Chunk { seq: 1, total: 0, offset: 0, chunk: 0, tag: 0 };
+        let empty = Chunk { seq: 1, total: 0, offset: 0, chunk: 0 };
         assert_eq!(Frame::decode(&Frame::Chunk(empty).encode()), Ok(Frame::Chunk(empty)));
         assert_eq!((empty.len(), empty.count(), empty.index()), (0, 1, 0));
     }
