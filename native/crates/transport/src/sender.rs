@@ -300,7 +300,7 @@ impl SendCore {
         if working & !self.spare == 0 { working } else { working & !self.spare }
     }
 
-    fn error(&self, kind: Kind, why: &str) -> Error {
+    pub(crate) fn error(&self, kind: Kind, why: &str) -> Error {
         Error::new(kind, format!("{}: {why}", self.label))
     }
 }

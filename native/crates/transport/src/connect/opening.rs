@@ -233,15 +233,15 @@ impl Opening {
         let Some(socket) = &self.socket else { return false };
         // SAFETY: only the first part has bytes, and `frame` is borrowed during the call. A new
         // socket has room for a frame.
-        let failed = matches!(
+        let told = matches!(
             unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) },
             Io::Done(HEADER)
         );
-        if !failed {
+        if !told {
             // No other frame may follow half a frame. The next user of this stream sees it as lost.
             let _ = socket.shutdown(Shutdown::Both);
             self.failure = "it ended while opening".into();
         }
-        failed
+        told
     }
 }

@@ -186,12 +186,7 @@ impl SendCore {
         }
     }
 
-    /// The connection has failed because of an internal error.
-    pub(crate) fn fail_internally(&self, why: &str) {
-        self.fail(self.error(Kind::Internal, why));
-    }
-
-    pub(super) fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         if self.failed.set(error.clone()).is_ok() {
             (self.log)(Level::Info, &error.message); // the next call returns it as a warning
         }
