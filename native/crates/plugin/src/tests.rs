@@ -194,7 +194,8 @@ fn a_receive_has_one_buffer_and_a_refused_one_leaves_no_request() {
     let (mut data, mut tags) = ([comm; 2], [0; 2]);
     for (n, size) in [(0, 1), (-1, 1), (2, 1), (1, -1)] {
         let mut request = dangling_mut::<c_void>(); // NCCL may have left flags there
-        let (data, sizes, tags) = (data.as_mut_ptr(), [size; 2].as_mut_ptr(), tags.as_mut_ptr());
+        let mut sizes = [size; 2];
+        let (data, sizes, tags) = (data.as_mut_ptr(), sizes.as_mut_ptr(), tags.as_mut_ptr());
         // SAFETY: the arrays hold `n` entries. Comm and buffers are not used, as the receive is
         // refused before.
         let got = unsafe { (V8.irecv)(comm, n, data, sizes, tags, null_mut(), &raw mut request) };
