@@ -41,7 +41,6 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "ack": frame(2, (9, 8, 0)),
         "ready": frame(3, (0b11111, 0, 0)),
         "hello": MAGIC + struct.pack("<HHQ", 3, 2, 3) + bytes(range(16)) + bytes(32),
-        "welcome": MAGIC + struct.pack("<Hxx", 3),
     },
     "handle": {"v4": handle(V4), "v6": handle(V6), "four": handle(V4, V6, V4, V6)},
     "stream": {

@@ -12,7 +12,7 @@ from typing import Any
 from abi import LOGGER, NET_TABLES, PROFILER
 
 HANDLE_BYTES = 128
-SYSTEM_ERROR, INTERNAL_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 2, 3, 4, 5, 6
+INTERNAL_ERROR, INVALID_USAGE, REMOTE_ERROR = 3, 5, 6
 HOST = 0x1
 TAG = 5  # of every message: NCCL passes the rank of the process with the sending GPU
 

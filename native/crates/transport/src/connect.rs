@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::handle::{Address, Invitation, same_network};
 use crate::nic::Nic;
-use crate::wire::{Frame, Hello, VERSION};
+use crate::wire::{Frame, Hello};
 
 mod opening;
 use opening::{Opening, Route};
@@ -83,7 +83,6 @@ impl Connecting {
         let now = Instant::now();
         for index in 0..self.openings.len() {
             let hello = Hello {
-                version: VERSION,
                 index: index as u16,
                 nonce: self.nonce,
                 token: self.invitation.token,

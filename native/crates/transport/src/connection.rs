@@ -41,7 +41,7 @@ impl Listener {
     /// Accept the peer's connection. Does not wait: returns None until the peer has connected.
     ///
     /// # Errors
-    /// The system refuses, or the peer uses another version.
+    /// The system refuses, or the peer does not open all streams in time.
     pub fn accept(&mut self) -> Result<Option<Box<Receiver>>, Error> {
         let transport = &self.transport;
         let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };

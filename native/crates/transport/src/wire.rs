@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Kind};
 
-/// The version of this format. Both ends must use the same.
+/// The version of this format. Both ends must use the same: a handle of another is refused.
 pub const VERSION: u16 = 3;
 /// Bytes of the secret in a handle, which every stream must show.
 pub const TOKEN: usize = 16;
@@ -27,14 +27,13 @@ pub const ACK_AT_LATEST: usize = 16;
 /// The same in bytes.
 pub const ACK_BYTES: usize = 256 << 10;
 
-const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
+/// The start of a hello and of a welcome, with the version.
+const GREETING: [u8; 6] = [b'b', b'B', b'w', 1, VERSION as u8, (VERSION >> 8) as u8];
 const FRAME_MAGIC: u16 = 0xb5b1;
 
 /// The first bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The sender's format version.
-    pub version: u16,
     /// Which of the connection's streams this is.
     pub index: u16,
     /// The same on all streams of a connection.
@@ -50,8 +49,7 @@ impl Hello {
     /// Encode.
     pub fn encode(&self) -> [u8; HELLO] {
         let mut to = [0; HELLO];
-        to[..4].copy_from_slice(&HELLO_MAGIC);
-        to[4..6].copy_from_slice(&self.version.to_le_bytes());
+        to[..6].copy_from_slice(&GREETING);
         to[6..8].copy_from_slice(&self.index.to_le_bytes());
         to[8..16].copy_from_slice(&self.nonce.to_le_bytes());
         to[16..32].copy_from_slice(&self.token);
@@ -59,39 +57,23 @@ impl Hello {
         to
     }
 
-    /// Decode; None if the bytes are not a hello of any version.
+    /// Decode; None if the bytes are not a hello of this version.
     pub fn decode(from: &[u8; HELLO]) -> Option<Self> {
-        if from[..4] != HELLO_MAGIC {
+        if from[..6] != GREETING {
             return None;
         }
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[16..32]);
         let attempt = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
-        Some(Self {
-            version: u16_at(from, 4),
-            index: u16_at(from, 6),
-            nonce: u64_at(from, 8),
-            token,
-            attempt,
-        })
+        Some(Self { index: u16_at(from, 6), nonce: u64_at(from, 8), token, attempt })
     }
 }
 
-/// The receiver's answer to a hello with the right token. It has the receiver's format version.
+/// The receiver's answer to a hello with the right token.
 pub fn welcome() -> [u8; WELCOME] {
     let mut to = [0; WELCOME];
-    to[..4].copy_from_slice(&HELLO_MAGIC);
-    to[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    to[..6].copy_from_slice(&GREETING);
     to
-}
-
-/// Decode the version in a welcome. Error: the bytes are not a welcome.
-pub fn read_welcome(from: &[u8; WELCOME]) -> Result<u16, Error> {
-    if from[..4] == HELLO_MAGIC {
-        Ok(u16_at(from, 4))
-    } else {
-        Err(Error::new(Kind::Remote, "the peer's answer is not busbw's"))
-    }
 }
 
 /// A frame. A chunk's header is followed by its bytes; other frames have only a header.
@@ -219,9 +201,8 @@ mod tests {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));
-        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN], attempt: 2 };
+        let hello = Hello { index: 3, nonce: 11, token: [5; TOKEN], attempt: 2 };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
-        assert_eq!(read_welcome(&welcome()), Ok(VERSION));
     }
 
     #[test]
