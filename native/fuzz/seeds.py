@@ -11,9 +11,9 @@ from pathlib import Path
 MAGIC = b"bBw\x01"
 
 
-def frame(kind: int, words: tuple[int, int, int], chunk: int = 0, tag: int = 0) -> bytes:
-    """A header of 40 bytes."""
-    return struct.pack("<HBBiQQQI4x", 0xB5B1, kind, 0, tag, *words, chunk)
+def frame(kind: int, words: tuple[int, int, int], chunk: int = 0) -> bytes:
+    """A header of 32 bytes."""
+    return struct.pack("<HBBI3Q", 0xB5B1, kind, 0, chunk, *words)
 
 
 def address(ip: bytes, port: int, prefix: int) -> bytes:
@@ -23,7 +23,7 @@ def address(ip: bytes, port: int, prefix: int) -> bytes:
 
 def handle(*entries: bytes) -> bytes:
     """128 bytes."""
-    return struct.pack("<4sHBx16s", b"bBwH", 2, len(entries), bytes(range(16))) + b"".join(
+    return struct.pack("<4sHBx16s", b"bBwH", 3, len(entries), bytes(range(16))) + b"".join(
         entries
     ).ljust(104, b"\0")
 
@@ -33,15 +33,14 @@ V6 = address(bytes([0xFD]) + bytes(14) + b"\x07", 9, 64)
 
 # A script: streams and inline stream, modes, then actions with their numbers
 # (crates/transport/tests/common/script.rs).
-POST, WHOLE = [0x0A, 0, 0], 0x10
+POST, WHOLE = [0x0A, 0], 0x10
 SEEDS: dict[str, dict[str, bytes]] = {
     "frames": {
-        "chunk": frame(1, (7, 1 << 20, 1 << 18), 1 << 16, 3),
+        "chunk": frame(1, (7, 1 << 20, 1 << 18), 1 << 16),
         "empty": frame(1, (1, 0, 0)),
         "ack": frame(2, (9, 8, 0)),
         "ready": frame(3, (0b11111, 0, 0)),
-        "hello": MAGIC + struct.pack("<HHQ", 2, 2, 3) + bytes(range(16)) + bytes(32),
-        "welcome": MAGIC + struct.pack("<Hxx", 2),
+        "hello": MAGIC + struct.pack("<HHQ", 3, 2, 3) + bytes(range(16)) + bytes(32),
     },
     "handle": {"v4": handle(V4), "v6": handle(V6), "four": handle(V4, V6, V4, V6)},
     "stream": {
@@ -50,14 +49,13 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "early": bytes([2, 1, WHOLE, 8, 6, 0, 14, *POST, 14, 15]),
         "twice": bytes([2, 0, *POST, WHOLE, 8, 6, 3, 15]),
         "missing": bytes([2, 0, *POST, WHOLE, 8, 6, 2, 15]),
-        "group": bytes([1, 1, 0x0A, 243, 0, 0, 0, WHOLE, 5, 5, 0, WHOLE, 5, 5, 128, 14, 15]),
     },
     "sending": {
-        "small": bytes([0, 0, 2, 0, 0, 3, 0, 13, 5, 0, 0, 0, 14]),
-        "large": bytes([0, 0, 7, 0, 0x1D, 0x2D, 0x3D, 0x4D, 6, 0, 0, 0, 14]),
-        "closed": bytes([0, 0, 6, 0, 11, 0, 1, 0, 2, 0, 14]),
+        "small": bytes([0, 0, 2, 0, 3, 13, 5, 0, 0, 0, 14]),
+        "large": bytes([0, 0, 7, 0x1D, 0x2D, 0x3D, 0x4D, 6, 0, 0, 0, 14]),
+        "closed": bytes([0, 0, 6, 11, 0, 1, 0, 2, 14]),
         "refused": bytes([7, 8, *MAGIC, 2, 0, 0, 0]),
-        "future": bytes([0, 0, 2, 0, 7, 9, 3, 3, 0, 1, 0, 14]),
+        "future": bytes([0, 0, 2, 7, 9, 3, 3, 0, 1, 14]),
     },
     "handshake": {
         "token": bytes([3, 1, 0, 1, 0, 1, 9, 2, 2, 7, 0, 0, 0, 0]),

@@ -40,7 +40,7 @@ def flows(
             enough = next(
                 (n for n in range(MAX_MESSAGES) if sum(drawn[:n]) >= nbytes), MAX_MESSAGES
             )
-            messages = [[size, number, 0] for number, size in enumerate(drawn[:enough])]
+            messages = [[size, number] for number, size in enumerate(drawn[:enough])]
             traffic[sender].append({"comm": sent, "way": "send", "messages": messages})
             traffic[receiver].append({"comm": received, "way": "recv", "messages": messages})
     return traffic

@@ -16,8 +16,7 @@ POLL_S, MOST_POLL_S = 20e-6, 500e-6
 
 @dataclass
 class Flow:
-    """One connection's part: messages as [bytes, seed, tag] (and posted bytes, to receive), `group`
-    of them a request.
+    """One connection's part: messages as [bytes, seed] (and posted bytes, to receive).
 
     `preset` is the value of *request before irecv; without `sizes`, test gets NULL for them.
     """
@@ -26,7 +25,6 @@ class Flow:
     way: str
     messages: list[list[int]]
     window: int = 8
-    group: int = 1
     preset: int = 0
     sizes: bool = True
     posted: int = 0
@@ -37,13 +35,13 @@ class Flow:
     received_sizes: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    _ahead: deque[tuple[int, list[Buffer]]] = field(default_factory=deque)
-    _next: list[Buffer] | None = None
+    _ahead: deque[tuple[int, Buffer]] = field(default_factory=deque)
+    _next: Buffer | None = None
 
     @property
     def over(self) -> bool:
         """Whether it has finished or failed."""
-        return self.error is not None or len(self.times) * self.group >= len(self.messages)
+        return self.error is not None or len(self.times) >= len(self.messages)
 
     def step(self, net: Net) -> bool:
         """Post if the window has room, test the oldest. Returns whether anything moved."""
@@ -57,67 +55,50 @@ class Flow:
     def _post(self, net: Net) -> bool:
         if self.posted >= len(self.messages) or len(self._ahead) >= self.window:
             return False
-        group = self.messages[self.posted : self.posted + self.group]
+        size, seed, *posted = self.messages[self.posted]
         if self._next is None:  # retried with the same arguments until it is accepted
-            self._next = [
-                Buffer(message[3] if len(message) > 3 else message[0]) for message in group
-            ]
+            self._next = Buffer(posted[0] if posted else size)
             if self.way == "send":
-                self._next[0].fill(group[0][1])
+                self._next.fill(seed)
         if self.way == "send":
-            size, _, tag = group[0][:3]
-            request = net.isend(self.comm, self._next[0].address, size, tag)
+            request = net.isend(self.comm, self._next.address, size)
         else:
-            buffers = [
-                (buffer.address, buffer.size, message[2])
-                for buffer, message in zip(self._next, group, strict=True)
-            ]
-            request = net.irecv(self.comm, buffers, self.preset)
+            request = net.irecv(self.comm, self._next.address, self._next.size, self.preset)
         if request is None or request == self.preset:
             self.refused += 1
             self.faults += [f"*request was left as {request}"] if request else []
             return False
         self._ahead.append((request, self._next))
         self._next = None
-        self.posted += len(group)
+        self.posted += 1
         return True
 
     def _test(self, net: Net) -> bool:
         if not self._ahead:
             return False
-        request, buffers = self._ahead[0]
-        sizes = net.test(request, len(buffers) if self.sizes else 0)
-        if sizes is None:
+        request, buffer = self._ahead[0]
+        received = net.test(request, self.sizes)
+        if received is None:
             return False
-        first = len(self.times) * self.group
+        number = len(self.times)
         self.times.append(time.monotonic())
         self.ended = self.times[-1]
         self._ahead.popleft()
-        self.received_sizes += sizes
+        self.received_sizes.append(received)
         if self.way == "recv":
-            group = self.messages[first : first + self.group]
-            buffer_faults = [
-                buffer.fault(message[0], message[1])
-                for buffer, message in zip(buffers, group, strict=True)
-            ]
-            self.faults += [
-                f"message {first + i}: {fault}" for i, fault in enumerate(buffer_faults) if fault
-            ]
+            size, seed = self.messages[number][:2]
+            fault = buffer.fault(size, seed)
+            self.faults += [f"message {number}: {fault}"] if fault else []
         return True
 
     def outstanding_faults(self) -> list[str]:
         """Writes outside buffers that are still posted."""
-        return [
-            fault
-            for _, buffers in self._ahead
-            for buffer in buffers
-            if (fault := buffer.guard_fault())
-        ]
+        return [fault for _, buffer in self._ahead if (fault := buffer.guard_fault())]
 
     def report(self) -> dict[str, Any]:
         """The result, for JSON."""
         return {
-            "done": len(self.times) * self.group,
+            "done": len(self.times),
             "posted": self.posted,
             "outstanding": len(self._ahead),
             "refused": self.refused,
@@ -139,9 +120,7 @@ def run(net: Net, flows: list[Flow], limit_s: float, until_posted: bool = False)
         busy = [flow for flow in flows if not flow.over]
         if not busy or (
             until_posted
-            and all(
-                flow.posted >= min(flow.window * flow.group, len(flow.messages)) for flow in busy
-            )
+            and all(flow.posted >= min(flow.window, len(flow.messages)) for flow in busy)
         ):
             return
         moved = [flow.step(net) for flow in busy]

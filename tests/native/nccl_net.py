@@ -12,8 +12,9 @@ from typing import Any
 from abi import LOGGER, NET_TABLES, PROFILER
 
 HANDLE_BYTES = 128
-SYSTEM_ERROR, INTERNAL_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR = 2, 3, 4, 5, 6
+INTERNAL_ERROR, INVALID_USAGE, REMOTE_ERROR = 3, 5, 6
 HOST = 0x1
+TAG = 5  # of every message: NCCL passes the rank of the process with the sending GPU
 
 Log = Callable[[int, int, str], None]
 
@@ -133,45 +134,23 @@ class Net:
         """Deregister memory. NetError."""
         self._call("deregMr", comm, handle)
 
-    def isend(
-        self, comm: int, address: int, size: int, tag: int, memory: int | None = None
-    ) -> int | None:
+    def isend(self, comm: int, address: int, size: int) -> int | None:
         """A request, or None if the plugin has no room yet. NetError."""
         request = c_void_p()
         phandle = (None,) if self.row.modern else ()
-        self._call("isend", comm, address, size, tag, memory, *phandle, byref(request))
+        self._call("isend", comm, address, size, TAG, None, *phandle, byref(request))
         return request.value
 
-    def irecv(
-        self,
-        comm: int,
-        buffers: list[tuple[int, int, int]],
-        preset: int = 0,
-        memory: int | None = None,
-    ) -> int | None:
-        """A request for buffers (address, bytes, tag), or None if there is no room yet; `preset` is
-        the initial *request.
+    def irecv(self, comm: int, address: int, size: int, preset: int = 0) -> int | None:
+        """A request for one buffer, or None if there is no room yet; `preset` is the initial
+        *request.
 
         NetError.
         """
-        n = len(buffers)
-        addresses = (c_void_p * n)(*[address for address, _, _ in buffers])
-        sizes = (self._size * n)(*[size for _, size, _ in buffers])
-        tags = (c_int * n)(*[tag for _, _, tag in buffers])
-        memories = (c_void_p * n)(*[memory] * n)
-        request = c_void_p(preset)
-        phandles = (byref((c_void_p * n)()),) if self.row.modern else ()
-        self._call(
-            "irecv",
-            comm,
-            n,
-            byref(addresses),
-            byref(sizes),
-            byref(tags),
-            byref(memories),
-            *phandles,
-            byref(request),
-        )
+        buffer, memory, request = c_void_p(address), c_void_p(), c_void_p(preset)
+        arrays = (byref(buffer), byref(self._size(size)), byref(c_int(TAG)), byref(memory))
+        phandles = (byref(c_void_p()),) if self.row.modern else ()
+        self._call("irecv", comm, 1, *arrays, *phandles, byref(request))
         return request.value
 
     def iflush(self, comm: int) -> None:
@@ -181,14 +160,15 @@ class Net:
             "iflush", comm, 1, byref(pointer), byref((c_int * 1)()), byref(pointer), byref(request)
         )
 
-    def test(self, request: int, buffers: int) -> list[int] | None:
-        """None if not done, else the bytes of each buffer.
+    def test(self, request: int, sized: bool = True) -> int | None:
+        """None if not done, else the bytes of the message, or -1 if not `sized`: then sizes is
+        NULL.
 
-        For 0 buffers sizes is NULL and the list empty. NetError.
+        NetError.
         """
-        done, sizes = c_int(0), (c_int * max(buffers, 1))(*[-1] * max(buffers, 1))
-        self._call("test", request, byref(done), byref(sizes) if buffers else None)
-        return list(sizes[:buffers]) if done.value else None
+        done, size = c_int(0), c_int(-1)
+        self._call("test", request, byref(done), byref(size) if sized else None)
+        return size.value if done.value else None
 
     def close_send(self, comm: int) -> None:
         """Close a sending comm. NetError."""

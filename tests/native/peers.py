@@ -166,7 +166,7 @@ def move(
         sender,
         {
             "flows": [
-                {"comm": pair[0], "way": "send", "messages": [message[:3] for message in messages]}
+                {"comm": pair[0], "way": "send", "messages": [message[:2] for message in messages]}
             ],
             "limit_s": limit_s,
         },

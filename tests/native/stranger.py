@@ -16,8 +16,8 @@ HELLO_BYTES, TOKEN_BYTES = 64, 16
 
 
 def hello(token: bytes) -> bytes:
-    """A hello: magic, version 2, stream 0, the connection's nonce, the token."""
-    return (b"bBw\x01" + struct.pack("<HHQ", 2, 0, 7) + token).ljust(HELLO_BYTES, b"\0")
+    """A hello: magic, version 3, stream 0, the connection's nonce, the token."""
+    return (b"bBw\x01" + struct.pack("<HHQ", 3, 0, 7) + token).ljust(HELLO_BYTES, b"\0")
 
 
 def say(kind: str, token: bytes) -> bytes:

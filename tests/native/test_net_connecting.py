@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 PAUSE_S = 0.05  # for packets of an idle network
-SOME = [[1 << 20, 1, 0], [100, 2, 0]]
+SOME = [[1 << 20, 1], [100, 2]]
 
 
 def call_once(peer: Peer, do: str, target: object) -> int | None:

@@ -14,7 +14,7 @@ def carried(a: Peer, b: Peer, rails: Rails, device: int, count: int = 2) -> list
     """Bytes on each rail while a connection of a device moves messages."""
     before = rails.sent(0)
     pair = link(a, b, device=device)[0]
-    messages = [[SIZE, number, 0] for number in range(count)]
+    messages = [[SIZE, number] for number in range(count)]
     assert_complete(*move(a, b, pair, messages), messages=count)
     return [late - early for early, late in zip(before, rails.sent(0), strict=True)]
 
@@ -47,7 +47,7 @@ def test_rails_without_routes_between_them_are_not_crossed(job, own_rails):
     b.start("accept", listeners=[listening["comm"]], limit_s=10)
     pair = (a.result()["comms"][0], b.result()["comms"][0])
     before = rails.sent(0)
-    assert_complete(*move(a, b, pair, [[SIZE, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[SIZE, 1]]), messages=1)
     moved = [late - early for early, late in zip(before, rails.sent(0), strict=True)]
     assert moved[2] > SIZE and sum(moved) - moved[2] < LITTLE
 
@@ -57,9 +57,9 @@ def test_another_nic_takes_over_when_that_of_a_device_fails(job, own_rails, size
     rails = own_rails(3)
     a, b = job(rails)
     pair = link(a, b, device=1)[0]
-    assert_complete(*move(a, b, pair, [[size, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[size, 1]]), messages=1)
     rails.blackhole(1)
     before = rails.sent(0)
-    assert_complete(*move(a, b, pair, [[size, 2, 0]] * 3), messages=3)
+    assert_complete(*move(a, b, pair, [[size, 2]] * 3), messages=3)
     moved = [late - early for early, late in zip(before, rails.sent(0), strict=True)]
     assert moved[2] > 3 * size > moved[0]

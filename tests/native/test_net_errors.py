@@ -23,9 +23,9 @@ def test_a_message_longer_than_its_buffer_is_an_error(job, rail):
     logged = ""
     for posted, sent in ((0, 1), (10, 11), (16384, 16385), (M, 2 * M), (3, 64 * M)):
         sender, receiver = link(a, b)[0]
-        flow = {"comm": sender, "way": "send", "messages": [[sent, 1, 0]]}
+        flow = {"comm": sender, "way": "send", "messages": [[sent, 1]]}
         a.start("traffic", flows=[flow], limit_s=2)
-        flow = {"comm": receiver, "way": "recv", "messages": [[sent, 1, 0, posted]]}
+        flow = {"comm": receiver, "way": "recv", "messages": [[sent, 1, posted]]}
         received = b.call("traffic", flows=[flow], limit_s=5)["flows"][0]
         a.result()
         assert received["error"] == INVALID_USAGE
@@ -40,13 +40,13 @@ def test_a_receiver_closes_with_requests_outstanding(job, family):
     sender, receiver = link(a, b)[0]
     b.call(
         "traffic",
-        flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]] * 8}],
+        flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1]] * 8}],
         until_posted=True,
     )
     closed = b.call("close", way="recv", comm=receiver)
     assert closed["seconds"] < CLOSE_S
     sent = a.call(
-        "traffic", flows=[{"comm": sender, "way": "send", "messages": [[M, 1, 0]] * 64}], limit_s=5
+        "traffic", flows=[{"comm": sender, "way": "send", "messages": [[M, 1]] * 64}], limit_s=5
     )["flows"][0]
     assert sent["error"] == REMOTE_ERROR
     assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
@@ -57,13 +57,13 @@ def test_a_sender_closes_with_requests_outstanding(job, family):
     sender, receiver = link(a, b)[0]
     a.call(
         "traffic",
-        flows=[{"comm": sender, "way": "send", "messages": [[64 * M, 1, 0]] * 8}],
+        flows=[{"comm": sender, "way": "send", "messages": [[64 * M, 1]] * 8}],
         until_posted=True,
     )
     assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
     received = b.call(
         "traffic",
-        flows=[{"comm": receiver, "way": "recv", "messages": [[64 * M, 1, 0]] * 8}],
+        flows=[{"comm": receiver, "way": "recv", "messages": [[64 * M, 1]] * 8}],
         limit_s=10,
     )["flows"][0]
     assert (received["error"], received["faults"]) == (REMOTE_ERROR, [])
@@ -73,7 +73,7 @@ def test_a_sender_closes_with_requests_outstanding(job, family):
 def test_messages_sent_before_a_close_still_arrive(job, rail):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
-    messages = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
+    messages = [[size, number] for number, size in enumerate([0, 10, 1000, 16000])]
     sent = a.call(
         "traffic", flows=[{"comm": sender, "way": "send", "messages": messages}], limit_s=1
     )["flows"][0]
@@ -91,12 +91,12 @@ def test_close_does_not_wait_for_a_stopped_peer(job, rail):
     (sender, _), reverse_pair = link(a, b)[0], link(b, a)[0]
     a.call(
         "traffic",
-        flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}],
+        flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1]] * 8}],
         until_posted=True,
     )
     a.call(
         "traffic",
-        flows=[{"comm": reverse_pair[1], "way": "recv", "messages": [[M, 1, 0]] * 8}],
+        flows=[{"comm": reverse_pair[1], "way": "recv", "messages": [[M, 1]] * 8}],
         until_posted=True,
     )
     b.process.send_signal(signal.SIGSTOP)
@@ -111,7 +111,7 @@ def test_close_does_not_wait_for_a_stopped_peer(job, rail):
 def test_a_killed_peer_is_named(job, family, dies):
     a, b = job(family)
     sender, receiver = link(a, b)[0]
-    endless = [[16 * M, 1, 0]] * 4000  # 67 GB
+    endless = [[16 * M, 1]] * 4000  # 67 GB
     if dies != "waiting sender":  # killed in the middle of messages, else before the first
         a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": endless}], limit_s=20)
     b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": endless}], limit_s=20)
@@ -131,10 +131,8 @@ def test_a_killed_peer_is_named(job, family, dies):
 def test_a_peer_that_exits_without_closing_is_reported(job, rail):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
-    assert_complete(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
-    b.start(
-        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]]}], limit_s=10
-    )
+    assert_complete(*move(a, b, (sender, receiver), [[1000, 1]]), messages=1)
+    b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1]]}], limit_s=10)
     assert a.stop() == 0
     assert b.result()["flows"][0]["error"] == REMOTE_ERROR
 
@@ -142,7 +140,7 @@ def test_a_peer_that_exits_without_closing_is_reported(job, rail):
 def test_a_briefly_stopped_peer_is_not_an_error(job, rail):
     a, b = job(rail, 11)
     pair = link(a, b)[0]
-    messages = [[M, number, 0] for number in range(300)]
+    messages = [[M, number] for number in range(300)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}])
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}])
     time.sleep(0.1)

@@ -38,7 +38,7 @@ def begin(
 ) -> int:
     """The number of messages for about this many seconds at the rate of the rails."""
     count = int(seconds * rails * RATE / M)
-    messages = [[M, number, 0] for number in range(count)]
+    messages = [[M, number] for number in range(count)]
     a.start(
         "traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=limit_s
     )
@@ -146,7 +146,7 @@ def test_the_nic_that_connected_first_fails(job, own_rails):
 def test_a_nic_fails_while_its_link_is_saturated(job, own_rails, lost):
     rails = own_rails(2)
     a, b = job(rails)
-    pair, messages = link(a, b)[0], [[M, number, 0] for number in range(1500)]
+    pair, messages = link(a, b)[0], [[M, number] for number in range(1500)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
     well_begun(rails, 64 * M)
@@ -163,7 +163,7 @@ def test_a_nic_fails_while_the_peer_is_not_receiving(job, own_rails):
     """
     rails = own_rails(2)
     a, b = job(rails)
-    pair, messages = link(a, b)[0], [[M, number, 0] for number in range(300)]
+    pair, messages = link(a, b)[0], [[M, number] for number in range(300)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
     stand_still(rails)
     rails.down(0, host=0)
@@ -176,7 +176,7 @@ def test_a_nic_fails_while_the_peer_is_not_receiving(job, own_rails):
 
 def test_a_slow_receiver_is_not_reported_as_a_failed_link(job, own_rails):
     a, b = job(own_rails(2))
-    pair, messages = link(a, b)[0], [[M, number, 0] for number in range(20)]
+    pair, messages = link(a, b)[0], [[M, number] for number in range(20)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
     time.sleep(4)
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
@@ -193,7 +193,7 @@ def test_small_messages_continue_after_a_nic_fails(job, own_rails):
             rails.cut(broken)
         began = time.monotonic()
         assert_complete(
-            *move(a, b, pair, [[100 + number, seed, 0] for seed in range(50)]), messages=50
+            *move(a, b, pair, [[100 + number, seed] for seed in range(50)]), messages=50
         )
         assert time.monotonic() - began < GOES_ON_S
 
@@ -218,8 +218,8 @@ def test_an_idle_connection_survives_a_link_outage(job, own_rails):
     rails = own_rails(1)
     a, b = job(rails)
     pair = link(a, b)[0]
-    assert_complete(*move(a, b, pair, [[M, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[M, 1]]), messages=1)
     rails.cut(0)
     time.sleep(3)
     rails.mend(0)
-    assert_complete(*move(a, b, pair, [[M, 2, 0], [10, 3, 0]]), messages=2)
+    assert_complete(*move(a, b, pair, [[M, 2], [10, 3]]), messages=2)

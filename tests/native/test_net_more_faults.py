@@ -39,7 +39,7 @@ def end(peer: Peer, name: str) -> dict[str, Any]:
 
 
 def take(peer: Peer, comm: int, number: int) -> None:
-    flows = [{"comm": comm, "way": "recv", "messages": [[SOME, number, 0]]}]
+    flows = [{"comm": comm, "way": "recv", "messages": [[SOME, number]]}]
     assert_complete(peer.call("traffic", flows=flows, limit_s=10)["flows"][0], messages=1)
 
 
@@ -61,7 +61,7 @@ def test_an_acknowledgement_moves_to_another_stream(job, own_rails):
     pair = link(a, b)[0]
     time.sleep(0.3)  # all streams are idle: the first of them, on rail 1, takes each message
     assert all(
-        over(rails, 1, lambda number=number: begin(a, f"m{number}", pair[0], [[SOME, number, 0]]))
+        over(rails, 1, lambda number=number: begin(a, f"m{number}", pair[0], [[SOME, number]]))
         for number in range(2)
     )
     rails.cut(1)
@@ -81,12 +81,12 @@ def test_a_recovered_rail_takes_over_when_the_other_fails(job, own_rails):
     pair = link(a, b)[0]
     time.sleep(0.3)
     rails.cut(1)
-    assert_complete(*move(a, b, pair, [[30_000, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[30_000, 1]]), messages=1)
     time.sleep(1)
     rails.mend(1)
     time.sleep(3)  # all threads would sleep by now
     rails.cut(0)
-    assert_complete(*move(a, b, pair, [[60_000, 2, 0]], limit_s=15), messages=1)
+    assert_complete(*move(a, b, pair, [[60_000, 2]], limit_s=15), messages=1)
 
 
 def test_a_peer_death_after_a_rail_failure_is_reported(job, own_rails):
@@ -95,14 +95,12 @@ def test_a_peer_death_after_a_rail_failure_is_reported(job, own_rails):
     pair = link(a, b)[0]
     time.sleep(0.3)
     rails.blackhole(1)
-    assert_complete(*move(a, b, pair, [[60_000, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[60_000, 1]]), messages=1)
     time.sleep(0.5)
     b.kill()
     time.sleep(0.5)
     flow = a.call(
-        "traffic",
-        flows=[{"comm": pair[0], "way": "send", "messages": [[60_000, 2, 0]]}],
-        limit_s=15,
+        "traffic", flows=[{"comm": pair[0], "way": "send", "messages": [[60_000, 2]]}], limit_s=15
     )["flows"][0]
     assert flow["error"] == REMOTE_ERROR
 
@@ -116,7 +114,7 @@ def test_small_messages_survive_loss_of_the_inline_stream(job, own_rails):
     a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1", BUSBW_NET_MERGE="1")
     pair = link(a, b)[0]
     time.sleep(0.5)
-    messages = [[16_000, number, 0] for number in range(1200)]
+    messages = [[16_000, number] for number in range(1200)]
     a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=25)
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=25)
     time.sleep(0.5)
@@ -130,7 +128,7 @@ def test_completed_small_messages_survive_a_lost_rail_and_close(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     pair = link(a, b)[0]
-    messages = [[1000, number, 0] for number in range(6)]
+    messages = [[1000, number] for number in range(6)]
     assert_complete(*move(a, b, pair, messages), messages=6)
     rails.cut(0)
     assert_complete(
@@ -152,7 +150,7 @@ def test_a_lost_rail_is_noticed_under_steady_small_messages(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails, BUSBW_NET_MERGE="1")
     pair = link(a, b)[0]
-    messages = [[100, number, 0] for number in range(15)]
+    messages = [[100, number] for number in range(15)]
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=10)
     sent = []
     for message in messages:  # each before a stall is noticed

@@ -65,7 +65,7 @@ def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
     # Links without a stream of the connection carry nothing: the first packets showed the routes of
     # all.
     before = routed.carried()
-    sent, received = move(a, b, pairs[0], [[M, number, 0] for number in range(32)])
+    sent, received = move(a, b, pairs[0], [[M, number] for number in range(32)])
     assert_complete(sent, received, messages=32)
     carried = [after - was for was, after in zip(before, routed.carried(), strict=True)]
     assert sum(carried) > 32 * M

@@ -48,7 +48,7 @@ def begin(a: Peer, b: Peer, seconds: float, rate_mbit: float) -> int:
     """Start messages for about this many seconds; returns their number."""
     sender, receiver = link(a, b)[0]
     count = int(seconds * rate_mbit * 1e6 / 8 / SIZE)
-    messages = [[SIZE, number, 0] for number in range(count)]
+    messages = [[SIZE, number] for number in range(count)]
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": messages}])
     b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": messages}])
     return count

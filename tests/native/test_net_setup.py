@@ -57,7 +57,7 @@ def test_init_and_finalize_work_for_a_second_communicator(job, rail):
     a.call("finalize")
     assert a.call("init")["devices"] == first["devices"]
     pair = link(a, b)[0]
-    assert_complete(*move(a, b, pair, [[1000, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[1000, 1]]), messages=1)
 
 
 def test_listen_returns_immediately_with_a_unique_handle(job, family, version):
@@ -92,7 +92,7 @@ def test_connect_and_accept_in_either_order_never_block(job, family, version, fi
     assert accepted["slowest_s"] < AT_ONCE_S and connected["slowest_s"] < AT_ONCE_S
     # The listener was closed right after accept.
     assert_complete(
-        *move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1, 0]]), messages=1
+        *move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1]]), messages=1
     )
 
 
@@ -140,7 +140,7 @@ def test_many_simultaneous_connections_in_both_directions(job, rail, version, co
     # Connections must not be mixed up: each carries messages of its own.
     flows_a, flows_b = [], []
     for number in range(count):
-        messages = [[5000 + number, number, 0]]
+        messages = [[5000 + number, number]]
         flows_a += [{"comm": sent[0]["comms"][number], "way": "send", "messages": messages}]
         flows_b += [{"comm": received[1]["comms"][number], "way": "recv", "messages": messages}]
         flows_b += [{"comm": sent[1]["comms"][number], "way": "send", "messages": messages}]

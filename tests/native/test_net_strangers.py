@@ -74,7 +74,7 @@ def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
 def test_a_peer_connects_despite_strangers(job, family, kind):
     a, b = job(family, 11)
     # so that memory of the first connection is not counted
-    assert_complete(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)
+    assert_complete(*move(a, b, link(a, b)[0], [[1 << 20, 1]] * 8), messages=8)
     listening = b.call("listen")
     before = b.call("usage")
     begin_accept(b, listening["comm"])
@@ -82,7 +82,7 @@ def test_a_peer_connects_despite_strangers(job, family, kind):
         time.sleep(0.3)
         assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
         pair = connect_in_time(a, b, listening["handle"])
-        assert_complete(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
+        assert_complete(*move(a, b, pair, [[1 << 20, 1], [10, 2]]), messages=2)
         # for the thread that called accept: it may end late on a busy machine
         end = time.monotonic() + ENDED_S
         while (threads := b.call("usage")["threads"]) > before[
@@ -95,7 +95,7 @@ def test_a_peer_connects_despite_strangers(job, family, kind):
 def test_strangers_do_not_disturb_messages_in_flight(job, rail):
     a, b = job(rail, 11)
     sender, receiver = link(a, b)[0]
-    messages = [[1 << 20, number, 0] for number in range(300)]
+    messages = [[1 << 20, number] for number in range(300)]
     begin_accept(b, b.call("listen")["comm"], limit_s=2)
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": messages}])
     b.call(

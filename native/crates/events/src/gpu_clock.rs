@@ -290,7 +290,8 @@ impl GpuClock {
             (Ok(since), Ok(lasted)) => (since, lasted),
             (Err(result), _) | (_, Err(result)) => return self.fail(begun, result, tell),
         };
-        let start = at.map_or_else(ns_now, |at| bases[at].ns + since);
+        let start =
+            at.map_or_else(|| clock(libc::CLOCK_MONOTONIC) as f64, |at| bases[at].ns + since);
         let (start_ns, end_ns) = (whole(start), whole(start + lasted));
         tell(Ok(Span {
             timing: begun.timing,
@@ -308,10 +309,6 @@ impl GpuClock {
             Some(_) => self.forget(begun),
         }
     }
-}
-
-fn ns_now() -> f64 {
-    clock(libc::CLOCK_MONOTONIC) as f64
 }
 
 /// Nanoseconds as a whole number; doubles hold those of a hundred days.

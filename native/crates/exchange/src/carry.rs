@@ -133,17 +133,14 @@ impl Transfers {
             self.posted += 1;
         }
         while let Some(&first) = self.under_way.front() {
-            let mut sizes = [0];
             // SAFETY: the peer's connection outlives this call, and the request leaves `under_way`
             // once it has tested done.
-            if !unsafe { Request::test(first, &mut sizes) }? {
-                break;
-            }
+            let Some(bytes) = unsafe { Request::test(first) }? else { break };
             let wanted = sized(self.ended);
-            if sizes[0] != wanted {
+            if bytes != wanted {
                 let message = format!(
-                    "chunk {} of an exchange has {} bytes on one rank and {wanted} on another",
-                    self.ended, sizes[0]
+                    "chunk {} of an exchange has {bytes} bytes on one rank and {wanted} on another",
+                    self.ended
                 );
                 return Err(Error::new(Kind::Usage, message));
             }
@@ -176,13 +173,13 @@ pub fn carry(
                 let (at, size) = cut(part.recv_len, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
-                unsafe { peer.receiver.irecv(&[(part.recv.add(at), size, 0)]) }
+                unsafe { peer.receiver.irecv(part.recv.add(at), size) }
             })?;
             progress |= out.advance(have, sized(part.send_len), |number| {
                 let (at, size) = cut(part.send_len, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
-                unsafe { peer.sender.isend(part.send.add(at), size, 0) }
+                unsafe { peer.sender.isend(part.send.add(at), size) }
             })?;
         }
         let ended = ways

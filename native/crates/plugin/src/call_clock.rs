@@ -125,7 +125,7 @@ pub fn task_launched(call: u64) {
 
 /// The group has ended: all of it is enqueued, unless NCCL does it later from another thread.
 pub fn group_ended(recorder: &Recorder, group: u64) {
-    let (calls, around) = with(|thread| {
+    let (mut calls, around) = with(|thread| {
         if thread.group != group {
             return (vec![], vec![]);
         }
@@ -149,17 +149,12 @@ pub fn group_ended(recorder: &Recorder, group: u64) {
         }
         end(recorder, begun);
     }
-    with(|thread| thread.keep_room(calls));
-}
-
-impl Thread {
-    /// Use the memory of a former group's calls again.
-    fn keep_room(&mut self, mut calls: Vec<Called>) {
-        calls.clear();
-        if self.calls.is_empty() {
-            self.calls = calls;
+    calls.clear();
+    with(|thread| {
+        if thread.calls.is_empty() {
+            thread.calls = calls; // whose memory the next group uses
         }
-    }
+    });
 }
 
 fn begin(

@@ -15,7 +15,7 @@ use crate::entry::{entry, given, init_entry};
 use crate::logger;
 use crate::net::{MAX_COLL_BYTES, MAX_COMMS, MAX_P2P_BYTES, Net, NetDevice, saturated};
 use crate::setup::{self, net_table};
-use crate::traffic::{self, Group};
+use crate::traffic;
 
 /// For NCCL 2.28 and newer.
 #[allow(non_upper_case_globals)]
@@ -109,14 +109,14 @@ unsafe extern "C" fn isend(
     send_comm: *mut c_void,
     data: *mut c_void,
     size: usize,
-    tag: c_int,
+    _tag: c_int,
     _mhandle: *mut c_void,
     _phandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
     // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the
     // request is done or the comm closed.
-    entry("isend", || unsafe { traffic::isend(send_comm, data, size, tag, request) })
+    entry("isend", || unsafe { traffic::isend(send_comm, data, size, request) })
 }
 
 unsafe extern "C" fn irecv(
@@ -124,14 +124,12 @@ unsafe extern "C" fn irecv(
     n: c_int,
     data: *mut *mut c_void,
     sizes: *mut usize,
-    tags: *mut c_int,
+    _tags: *mut c_int,
     _mhandles: *mut *mut c_void,
     _phandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
     // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it
     // keeps until the request is done or the comm closed.
-    entry("irecv", || unsafe {
-        traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, Ok)
-    })
+    entry("irecv", || unsafe { traffic::irecv(recv_comm, n, data, sizes, request, Ok) })
 }

@@ -12,7 +12,7 @@ use crate::entry::{entry, init_entry};
 use crate::logger;
 use crate::net::{MAX_COMMS, Net, NetDevice};
 use crate::setup::{self, net_table};
-use crate::traffic::{self, Group};
+use crate::traffic;
 
 /// For NCCL 2.20 to 2.27.
 #[allow(non_upper_case_globals)]
@@ -72,13 +72,13 @@ unsafe extern "C" fn isend(
     send_comm: *mut c_void,
     data: *mut c_void,
     size: c_int,
-    tag: c_int,
+    _tag: c_int,
     _mhandle: *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
     // SAFETY: NCCL passes a comm of connect that it has not closed, and keeps the data until the
     // request is done or the comm closed.
-    entry("isend", || unsafe { traffic::isend(send_comm, data, bytes(size)?, tag, request) })
+    entry("isend", || unsafe { traffic::isend(send_comm, data, bytes(size)?, request) })
 }
 
 unsafe extern "C" fn irecv(
@@ -86,15 +86,13 @@ unsafe extern "C" fn irecv(
     n: c_int,
     data: *mut *mut c_void,
     sizes: *mut c_int,
-    tags: *mut c_int,
+    _tags: *mut c_int,
     _mhandles: *mut *mut c_void,
     request: *mut *mut c_void,
 ) -> NcclResult {
     // SAFETY: NCCL passes a comm of accept that it has not closed, arrays of `n`, and buffers it
     // keeps until the request is done or the comm closed.
-    entry("irecv", || unsafe {
-        traffic::irecv(recv_comm, &Group { n, data, sizes, tags }, request, bytes)
-    })
+    entry("irecv", || unsafe { traffic::irecv(recv_comm, n, data, sizes, request, bytes) })
 }
 
 fn bytes(size: c_int) -> Result<usize, Error> {

@@ -50,16 +50,11 @@ fn group(context: &Context, body: &GroupApi) -> *mut c_void {
     let group = context.recorder.group();
     if context.launches.is_some() {
         call_clock::group_started(context.recorder, group);
-        time_graphs(body.captured);
+        if body.captured {
+            recording::ask_for_kernels(); // kernels in CUDA graphs can be timed by NCCL alone
+        }
     }
     handle(GROUP, group)
-}
-
-/// Kernels in CUDA graphs can be timed by NCCL alone.
-fn time_graphs(captured: bool) {
-    if captured {
-        recording::ask_for_kernels();
-    }
 }
 
 unsafe fn coll_call(context: &Context, body: &CollApi, parent: *mut c_void) -> *mut c_void {

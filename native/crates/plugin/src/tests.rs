@@ -4,7 +4,7 @@ use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, dangling_mut, null_mut};
 
 use busbw_nccl_abi::common::{NcclResult, pointer, result};
-use busbw_transport::{Device, Error, Kind, Level, MAX_GROUP};
+use busbw_transport::{Device, Error, Kind, Level};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::error_text::ErrorText;
@@ -188,38 +188,19 @@ fn closing_nothing_is_fine() {
     assert_eq!(results, [result::SUCCESS; 4]);
 }
 
-/// irecv of `n` buffers of `size` bytes with a flag left in the request. Returns the result and the
-/// request.
-fn group(n: c_int, size: c_int) -> (NcclResult, *mut c_void) {
-    let comm = NonNull::<c_void>::dangling().as_ptr();
-    let mut request = dangling_mut::<c_void>();
-    let mut byte = 0_u8;
-    let mut data = [(&raw mut byte).cast::<c_void>(); MAX_GROUP + 1];
-    let (mut sizes, mut tags) = ([size; MAX_GROUP + 1], [0; MAX_GROUP + 1]);
-    // SAFETY: the arrays hold `n` entries. The comm is not used, as the group is refused before.
-    let got = unsafe {
-        (V8.irecv)(
-            comm,
-            n,
-            data.as_mut_ptr(),
-            sizes.as_mut_ptr(),
-            tags.as_mut_ptr(),
-            null_mut(),
-            &raw mut request,
-        )
-    };
-    (got, request)
-}
-
 #[test]
-fn an_invalid_group_is_refused_and_leaves_no_request() {
-    let too_many = c_int::try_from(MAX_GROUP).unwrap() + 1;
-    for (n, size) in [(0, 1), (-1, 1), (too_many, 1), (1, -1)] {
-        assert_eq!(
-            group(n, size),
-            (result::INVALID_USAGE, null_mut()),
-            "{n} buffers of {size} bytes"
-        );
+fn a_receive_has_one_buffer_and_a_refused_one_leaves_no_request() {
+    let comm = NonNull::<c_void>::dangling().as_ptr();
+    let (mut data, mut tags) = ([comm; 2], [0; 2]);
+    for (n, size) in [(0, 1), (-1, 1), (2, 1), (1, -1)] {
+        let mut request = dangling_mut::<c_void>(); // NCCL may have left flags there
+        let mut sizes = [size; 2];
+        let (data, sizes, tags) = (data.as_mut_ptr(), sizes.as_mut_ptr(), tags.as_mut_ptr());
+        // SAFETY: the arrays hold `n` entries. Comm and buffers are not used, as the receive is
+        // refused before.
+        let got = unsafe { (V8.irecv)(comm, n, data, sizes, tags, null_mut(), &raw mut request) };
+        let refused = (result::INVALID_USAGE, null_mut());
+        assert_eq!((got, request), refused, "{n} buffers of {size} bytes");
     }
 }
 

@@ -6,8 +6,10 @@
 
 use std::ffi::{c_float, c_int};
 use std::slice;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use busbw_transport::lock;
 
 use crate::entry::guarded;
 use crate::tuner_table::Wanted;
@@ -39,7 +41,7 @@ pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> 
     if !armed() {
         return None;
     }
-    let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut steering = lock(&STEERING);
     if (steering.function, steering.bytes) != (function, bytes) {
         return None;
     }
@@ -72,7 +74,7 @@ pub extern "C" fn busbw_tuner_steer(
                 chunk: 0,
             },
         );
-        let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steering = lock(&STEERING);
         *steering = Steering { function, bytes, wanted, costs: Vec::new(), nodes: 0 };
         ARMED.store(true, Ordering::Release);
     });
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn busbw_tuner_costs(costs: *mut c_float, most: usize) -> 
         if costs.is_null() {
             return 0;
         }
-        let steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+        let steering = lock(&STEERING);
         let count = steering.costs.len().min(most);
         // SAFETY: not NULL, and the caller guarantees the room.
         unsafe { slice::from_raw_parts_mut(costs, count) }
@@ -103,7 +105,5 @@ pub unsafe extern "C" fn busbw_tuner_costs(costs: *mut c_float, most: usize) -> 
 /// joins may be one. 0 if NCCL has not asked since the last call of `busbw_tuner_steer`.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_tuner_nodes() -> usize {
-    guarded("busbw_tuner_nodes", 0, || {
-        STEERING.lock().unwrap_or_else(PoisonError::into_inner).nodes
-    })
+    guarded("busbw_tuner_nodes", 0, || lock(&STEERING).nodes)
 }

@@ -7,11 +7,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write;
 use std::ptr::{copy_nonoverlapping, null, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use busbw_events::Mode;
 use busbw_nccl_abi::profiler::{CeColl, Coll, CollV2, CollVariant, P2p, P2pV2, event};
+use busbw_transport::lock;
 
 use crate::entry::guarded;
 use crate::handles::{GROUP, PLAN, TIMING, handle, of_call};
@@ -141,7 +142,7 @@ unsafe fn line(kind: &str, names: [*const c_char; 4], channels: u8) -> String {
 }
 
 fn note(line: String) {
-    if let Some(reported) = REPORTED.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+    if let Some(reported) = lock(&REPORTED).as_mut() {
         reported.add(line);
     }
 }
@@ -160,7 +161,7 @@ pub extern "C" fn busbw_ran_start() -> u64 {
     let interface = INTERFACE.load(Ordering::Relaxed);
     guarded("busbw_ran_start", 0, || {
         if interface != 0 {
-            *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reported::default());
+            *lock(&REPORTED) = Some(Reported::default());
             recording::set_mask(mask(Mode::Cheap, interface, false));
         }
         interface
@@ -186,8 +187,7 @@ unsafe fn stop(text: *mut c_char, room: usize) -> usize {
     if INTERFACE.load(Ordering::Relaxed) != 0 {
         recording::set_mask(0);
     }
-    let reported =
-        REPORTED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+    let reported = lock(&REPORTED).take().unwrap_or_default();
     if text.is_null() || room == 0 {
         return reported.lines.len() + reported.lost;
     }

@@ -203,7 +203,7 @@ impl Config {
         if made.ifname.is_empty() {
             made.ifname = nccl_ifname;
         }
-        let cores = usable_cores() / local_ranks;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) / local_ranks;
         if !made.threads_asked {
             made.threads = threads_for(cores);
         }
@@ -306,11 +306,6 @@ fn number(name: &str, value: &str, least: u64, most: u64) -> Result<u64, Error> 
 fn wrong(name: &str, value: &str) -> Error {
     let help = VARIABLES.iter().find(|one| one.name == name).map_or("", |one| one.help);
     Error::new(Kind::Usage, format!("{PREFIX}{name}={value}: invalid value; {help}"))
-}
-
-/// Cores that this process may use.
-fn usable_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What one thread sends and receives at once, with a margin: 12 Gbit/s each way were measured.

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::handle::{Address, Invitation, same_network};
 use crate::nic::Nic;
-use crate::wire::{Frame, Hello, VERSION};
+use crate::wire::{Frame, Hello};
 
 mod opening;
 use opening::{Opening, Route};
@@ -83,7 +83,6 @@ impl Connecting {
         let now = Instant::now();
         for index in 0..self.openings.len() {
             let hello = Hello {
-                version: VERSION,
                 index: index as u16,
                 nonce: self.nonce,
                 token: self.invitation.token,
@@ -148,8 +147,8 @@ impl Connecting {
             (0..self.openings.len()).filter(|index| self.openings[*index].is_open()).collect();
         let mask = indices.iter().fold(0, |mask, index| mask | 1u64 << index);
         let ready = Frame::Ready { mask, inline: indices[0] as u64 }.encode();
-        let failed = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
-        if failed == 0 {
+        let told = indices.iter().filter(|index| self.openings[**index].tell(&ready)).count();
+        if told == 0 {
             return Err(self.error(nics));
         }
         let (last, spare) = (self.openings.len() - 1, spares(self.device, nics) == 1);

@@ -41,7 +41,7 @@ impl Listener {
     /// Accept the peer's connection. Does not wait: returns None until the peer has connected.
     ///
     /// # Errors
-    /// The system refuses, or the peer uses another version.
+    /// The system refuses, or the peer does not open all streams in time.
     pub fn accept(&mut self) -> Result<Option<Box<Receiver>>, Error> {
         let transport = &self.transport;
         let Some(streams) = self.waiting.advance(&transport.config)? else { return Ok(None) };
@@ -74,8 +74,7 @@ impl Listener {
 }
 
 impl Sender {
-    /// Start to send `size` bytes at `data`; None if too many messages are in flight. `tag` selects
-    /// the buffer of a grouped receive.
+    /// Start to send `size` bytes at `data`; None if too many messages are in flight.
     ///
     /// # Safety
     /// `data` stays readable and unchanged until the request has tested done or this connection is
@@ -87,10 +86,9 @@ impl Sender {
         &self,
         data: *const u8,
         size: usize,
-        tag: i32,
     ) -> Result<Option<NonNull<Request>>, Error> {
         // SAFETY: the caller keeps `data` as the core requires: the core holds this same contract.
-        unsafe { self.core.isend(data, size, tag) }
+        unsafe { self.core.isend(data, size) }
     }
 }
 
@@ -105,22 +103,22 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// Post 1 to MAX_GROUP buffers (address, bytes, tag) for as many messages; None if too many are
-    /// posted.
+    /// Post `room` bytes at `buffer` for the next message; None if too many are posted.
     ///
     /// # Safety
-    /// The buffers stay writable and otherwise unused until the request has tested done or this
+    /// The buffer stays writable and otherwise unused until the request has tested done or this
     /// connection is dropped.
     ///
     /// # Errors
     /// The peer is gone.
     pub unsafe fn irecv(
         &self,
-        buffers: &[(*mut u8, usize, i32)],
+        buffer: *mut u8,
+        room: usize,
     ) -> Result<Option<NonNull<Request>>, Error> {
-        // SAFETY: the caller keeps the buffers as the core requires: the core holds this same
+        // SAFETY: the caller keeps `buffer` as the core requires: the core holds this same
         // contract.
-        unsafe { self.core.irecv(buffers) }
+        unsafe { self.core.irecv(buffer, room) }
     }
 }
 

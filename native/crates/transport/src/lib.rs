@@ -54,7 +54,7 @@ pub use error::{Error, Kind};
 pub use handle::Handle;
 pub use locks::lock;
 pub use log::{Level, Log};
-pub use request::{MAX_GROUP, Request};
+pub use request::Request;
 pub use speed::stated as stated_mbps;
 
 /// The device of all interfaces, whatever the transport offers.

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind};
 use crate::handle::{Address, Invitation};
 use crate::nic::Nic;
 use crate::sock::{self, Io};
-use crate::wire::{self, Frame, HEADER, HELLO, Hello, TOKEN, VERSION};
+use crate::wire::{self, Frame, HEADER, HELLO, Hello, TOKEN};
 
 /// Connections that have not yet shown the token. A new one replaces the oldest.
 const MAX_UNVERIFIED: usize = 64;
@@ -120,7 +120,7 @@ impl Waiting {
     pub(crate) fn advance(&mut self, config: &Config) -> Result<Option<Vec<Welcomed>>, Error> {
         let now = Instant::now();
         self.accept_new(now)?;
-        self.read_hellos(now, config)?;
+        self.read_hellos(now, config);
         self.read_ready();
         let there = self.streams.iter().fold(0, |there, one| there | 1u64 << one.index);
         let Some((mask, inline)) = self.ready.filter(|(mask, _)| there & mask == *mask) else {
@@ -184,52 +184,44 @@ impl Waiting {
         Ok(())
     }
 
-    fn read_hellos(&mut self, now: Instant, config: &Config) -> Result<(), Error> {
+    fn read_hellos(&mut self, now: Instant, config: &Config) {
         for mut unverified in std::mem::take(&mut self.unverified) {
             let alive = unverified.read_hello();
             if unverified.have == HELLO {
-                self.verify(unverified, config)?;
+                self.verify(unverified, config);
             } else if alive && now - unverified.since < PATIENCE {
                 self.unverified.push(unverified);
             } else {
                 self.dropped += 1;
             }
         }
-        Ok(())
     }
 
-    fn verify(&mut self, unverified: Unverified, config: &Config) -> Result<(), Error> {
+    fn verify(&mut self, unverified: Unverified, config: &Config) {
         let hello = Hello::decode(&unverified.hello)
             .filter(|hello| bool::from(hello.token.ct_eq(&self.token)));
         let Some(hello) = hello else {
             self.dropped += 1;
-            return Ok(());
+            return;
         };
         // SAFETY: only the first part has bytes; it is a temporary array that lives during the
         // call. A peer that misses them tries again.
         unsafe { sock::send(unverified.socket.as_raw_fd(), &wire::welcome(), std::ptr::null(), 0) };
         let Some(peer) = unverified.socket.peer_addr().ok().and_then(|peer| peer.as_socket())
         else {
-            return Ok(());
+            return;
         };
-        if hello.version != VERSION {
-            let message = format!(
-                "{peer} uses version {} of busbw's format, this host {VERSION}: install the same version on all hosts",
-                hello.version
-            );
-            return Err(Error::new(Kind::Usage, message));
-        }
         let index = usize::from(hello.index);
         self.begun.get_or_insert((Instant::now(), peer));
         if index >= 63 || *self.nonce.get_or_insert(hello.nonce) != hello.nonce {
             self.dropped += 1;
-            return Ok(());
+            return;
         }
         // The peer tried again. Attempts may be read in any order, which depends on their routes
         // and on when the caller looks.
         let attempt = hello.attempt;
         if self.streams.iter().any(|one| one.index == index && one.attempt > attempt) {
-            return Ok(());
+            return;
         }
         self.streams.retain(|one| one.index != index);
         sock::tune(&unverified.socket, config);
@@ -243,7 +235,6 @@ impl Waiting {
             first: [0; HEADER],
             have: 0,
         });
-        Ok(())
     }
 
     /// Read the first frame of each stream, which announces the streams. A stream that has ended

@@ -73,10 +73,9 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     let every = addresses()?;
     let mut found: Vec<Nic> = Vec::new();
     for (name, address) in &every {
-        let family = if address.socket.is_ipv4() {
-            config.ipv4
-        } else {
-            config.ipv6 && !link_local(address.socket.ip())
+        let family = match address.socket.ip() {
+            IpAddr::V4(_) => config.ipv4,
+            IpAddr::V6(ip) => config.ipv6 && !ip.is_unicast_link_local(),
         };
         if family && selected(name, &config.ifname) && !found.iter().any(|nic| nic.name == *name) {
             found.push(Nic {
@@ -87,15 +86,13 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
             });
         }
     }
+    let mut left_out = Vec::new();
     if config.ifname.is_empty() {
         // Loopback and container bridges only if there is nothing else, as in NCCL.
         let plain: Vec<Nic> = found.iter().filter(|nic| !is_local(&nic.name)).cloned().collect();
         if !plain.is_empty() {
             found = plain;
         }
-    }
-    let mut left_out = Vec::new();
-    if config.ifname.is_empty() {
         left_out = drop_slow(&mut found);
     }
     left_out.extend(
@@ -152,10 +149,6 @@ fn selected(name: &str, list: &str) -> bool {
 
 fn is_local(name: &str) -> bool {
     ["lo", "docker", "virbr", "cni", "br-"].iter().any(|prefix| name.starts_with(prefix))
-}
-
-fn link_local(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80)
 }
 
 fn pci_path(sysfs: &Path, name: &str, depth: usize) -> Option<String> {

@@ -15,7 +15,7 @@ use crate::listen::Welcomed;
 use crate::locks::lock;
 use crate::log::{Level, Log};
 use crate::pool::TaskRef;
-use crate::request::{Completion, MAX_GROUP, Request};
+use crate::request::{Completion, Request};
 use crate::stats::Counters;
 use crate::wire::Chunk;
 
@@ -30,9 +30,6 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// The bit of the inline stream among those of the chunk streams.
 const INLINE: usize = 63;
 
-/// A buffer to fill: address, bytes, tag.
-pub(crate) type Buffer = (*mut u8, usize, i32);
-
 /// What to do with a chunk.
 pub(crate) enum Claim {
     /// Write its bytes here, while `begin_write` permits it.
@@ -46,8 +43,9 @@ pub(crate) enum Claim {
 
 struct Post {
     request: usize,
-    /// The buffer of the request. In a grouped receive, the tag of the first chunk selects it.
-    part: Option<usize>,
+    buffer: *mut u8,
+    /// Bytes of the buffer.
+    room: usize,
     total: u64,
     /// Bytes of each chunk but the last.
     chunk: u32,
@@ -60,27 +58,16 @@ struct Post {
 }
 
 impl Post {
-    /// Take the first chunk: it selects one of the request's buffers and gives the message's size.
-    fn begin(&mut self, chunk: &Chunk, group: &mut [(Buffer, bool)]) -> Result<(), Error> {
-        let with_its_tag =
-            || group.iter().position(|((_, _, tag), taken)| !taken && *tag == chunk.tag);
-        let part = self.part.or_else(with_its_tag).ok_or_else(|| {
-            Error::new(
-                Kind::Usage,
-                format!("a message with tag {} arrived, but the group of receives has no free buffer with this tag", chunk.tag),
-            )
-        })?;
-        let ((_, room, _), taken) = &mut group[part];
-        *taken = true;
-        if chunk.total > *room as u64 {
-            let sizes =
-                format!("message {} has {} bytes, but {room} were posted", chunk.seq, chunk.total);
+    /// Take the first chunk: it gives the message's size.
+    fn begin(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        let Chunk { seq, total, .. } = chunk;
+        if *total > self.room as u64 {
+            let sizes = format!("message {seq} has {total} bytes, but {} were posted", self.room);
             return Err(Error::new(
                 Kind::Usage,
                 format!("{sizes}: do all ranks have the same NCCL settings?"),
             ));
         }
-        self.part = Some(part);
         (self.total, self.chunk) = (chunk.total, chunk.chunk);
         self.left = chunk.count();
         self.seen = vec![0; self.left.div_ceil(64)];
@@ -93,8 +80,6 @@ struct State {
     /// Number of the first post.
     base: u64,
     posts: VecDeque<Post>,
-    /// The buffers of each request, and whether they are taken.
-    groups: Vec<Vec<(Buffer, bool)>>,
     /// Messages without a buffer, and the streams that wait for one.
     waiting: Vec<(u64, usize)>,
     /// The early-arrival buffer.
@@ -149,10 +134,7 @@ impl RecvCore {
             label,
             log,
             counters,
-            state: Mutex::new(State {
-                groups: vec![Vec::new(); crate::request::SLOTS],
-                ..State::default()
-            }),
+            state: Mutex::default(),
             inline: Mutex::new(inline),
             lanes_ended: AtomicBool::new(false),
             failed: OnceLock::new(),
@@ -188,18 +170,9 @@ impl RecvCore {
     /// As for `Receiver::irecv`.
     pub(crate) unsafe fn irecv(
         &self,
-        buffers: &[Buffer],
+        buffer: *mut u8,
+        room: usize,
     ) -> Result<Option<NonNull<Request>>, Error> {
-        if buffers.is_empty() || buffers.len() > MAX_GROUP {
-            return Err(Error::new(
-                Kind::Usage,
-                format!(
-                    "{}: a receive of {} buffers; the limit is {MAX_GROUP}",
-                    self.label,
-                    buffers.len()
-                ),
-            ));
-        }
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
         }
@@ -209,23 +182,19 @@ impl RecvCore {
         if request.is_taken() {
             return Ok(None);
         }
-        request.take(buffers.len());
+        request.take();
         state.slot = (slot + 1) % self.requests.len();
-        state.groups[slot].clear();
-        state.groups[slot].extend(buffers.iter().map(|buffer| (*buffer, buffers.len() == 1)));
-        let part = (buffers.len() == 1).then_some(0);
-        for _ in buffers {
-            state.posts.push_back(Post {
-                request: slot,
-                part,
-                total: 0,
-                chunk: 0,
-                seen: Vec::new(),
-                left: 0,
-                writers: 0,
-                complete: false,
-            });
-        }
+        state.posts.push_back(Post {
+            request: slot,
+            buffer,
+            room,
+            total: 0,
+            chunk: 0,
+            seen: Vec::new(),
+            left: 0,
+            writers: 0,
+            complete: false,
+        });
         let posted = state.base + state.posts.len() as u64;
         state.waiting.retain(|&(seq, lane)| {
             let now = seq < posted;
@@ -270,17 +239,14 @@ impl RecvCore {
             }
             return Ok(Claim::Early);
         }
-        let State { posts, groups, base, .. } = &mut *state;
+        let State { posts, base, .. } = &mut *state;
         let post = &mut posts[at];
         if post.complete {
             return Ok(Claim::Stale(Some(*base)));
         }
         if post.seen.is_empty() {
-            let group = &mut groups[post.request];
-            post.begin(chunk, group)?;
-            self.requests[post.request]
-                .by_chunks
-                .store(lane.is_some() && group.len() == 1, Ordering::Relaxed);
+            post.begin(chunk)?;
+            self.requests[post.request].by_chunks.store(lane.is_some(), Ordering::Relaxed);
         } else if (chunk.total, chunk.chunk) != (post.total, post.chunk) {
             return Err(Error::new(
                 Kind::Remote,
@@ -291,8 +257,7 @@ impl RecvCore {
         if post.left == 0 || post.seen[index / 64] & (1 << (index % 64)) != 0 {
             return Ok(Claim::Stale(None));
         }
-        let (address, _, _) = groups[post.request][post.part.unwrap_or(0)].0;
-        Ok(Claim::Into(address.wrapping_add(chunk.offset as usize)))
+        Ok(Claim::Into(post.buffer.wrapping_add(chunk.offset as usize)))
     }
 
     /// Register as a writer of a chunk until `finish_write` or `pause_write`. False if the message
@@ -335,7 +300,7 @@ impl RecvCore {
             return None;
         }
         post.complete = true;
-        self.requests[post.request].complete(post.part.unwrap_or(0), post.total);
+        self.requests[post.request].complete(post.total);
         self.counters.message(post.total);
         while posts.front().is_some_and(|post| post.complete) {
             posts.pop_front();
@@ -374,9 +339,9 @@ impl RecvCore {
 }
 
 impl Completion for RecvCore {
-    fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
-        if request.finish(sizes) {
-            return Ok(true);
+    fn test(&self, request: &Request) -> Result<Option<usize>, Error> {
+        if let Some(bytes) = request.finish() {
+            return Ok(Some(bytes));
         }
         if !request.by_chunks.load(Ordering::Relaxed) || self.lanes_ended.load(Ordering::Relaxed) {
             if let Ok(mut inline) = self.inline.try_lock() {
@@ -386,14 +351,15 @@ impl Completion for RecvCore {
                     self.fail(self.error(error.kind, &error.message));
                 }
             }
-            if request.finish(sizes) {
-                return Ok(true);
+            if let Some(bytes) = request.finish() {
+                return Ok(Some(bytes));
             }
         }
-        if TaskRef::help(self.tasks()) && request.finish(sizes) {
-            return Ok(true);
+        let helped = TaskRef::help(self.tasks());
+        if let Some(bytes) = helped.then(|| request.finish()).flatten() {
+            return Ok(Some(bytes));
         }
         self.asked.fetch_add(1, Ordering::Relaxed);
-        self.failed.get().or(self.gone.get()).map_or(Ok(false), |error| Err(error.clone()))
+        self.failed.get().or(self.gone.get()).map_or(Ok(None), |error| Err(error.clone()))
     }
 }

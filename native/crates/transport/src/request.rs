@@ -1,33 +1,29 @@
-//! Requests: messages in flight, which NCCL tests until they are done. Each connection owns a fixed array of them, so a pointer to one stays valid as long as
-//! the connection does.
+//! Requests: messages in flight, which NCCL tests until they are done. Each connection owns a fixed
+//! array of them, so a pointer to one stays valid as long as the connection does.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::error::Error;
 
-/// The largest number of buffers in a grouped receive.
-pub const MAX_GROUP: usize = 8;
 /// Requests of a connection: twice what NCCL has in flight.
 pub(crate) const SLOTS: usize = 64;
 
 /// The end of a connection that completes a request.
 pub(crate) trait Completion: Send + Sync {
-    /// Advance the connection, then return whether `request` is done. If so, `sizes` is filled and
-    /// the slot is free.
-    fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error>;
+    /// Advance the connection, then return the bytes of `request` if it is done. Then the slot is
+    /// free.
+    fn test(&self, request: &Request) -> Result<Option<usize>, Error>;
 }
 
-/// One message in flight, or one grouped receive.
+/// One message in flight.
 pub struct Request {
     owner: *const dyn Completion,
     taken: AtomicBool,
-    /// Parts that are not complete.
-    left: AtomicUsize,
+    done: AtomicBool,
     /// Chunk streams carry the message, so reading the inline stream would not complete it.
     pub(crate) by_chunks: AtomicBool,
-    parts: AtomicUsize,
-    sizes: [AtomicU64; MAX_GROUP],
+    bytes: AtomicU64,
 }
 
 // SAFETY: `owner` points to the core that owns the array with this request, so it lives at least as
@@ -44,10 +40,9 @@ impl Request {
             .map(|_| Self {
                 owner,
                 taken: AtomicBool::new(false),
-                left: AtomicUsize::new(0),
+                done: AtomicBool::new(false),
                 by_chunks: AtomicBool::new(false),
-                parts: AtomicUsize::new(0),
-                sizes: Default::default(),
+                bytes: AtomicU64::new(0),
             })
             .collect()
     }
@@ -57,34 +52,30 @@ impl Request {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// Start a use with `parts` parts.
-    pub(crate) fn take(&self, parts: usize) {
+    /// Start a use.
+    pub(crate) fn take(&self) {
         self.taken.store(true, Ordering::Relaxed);
-        self.parts.store(parts, Ordering::Relaxed);
         self.by_chunks.store(false, Ordering::Relaxed);
-        self.left.store(parts, Ordering::Relaxed);
+        self.done.store(false, Ordering::Relaxed);
     }
 
-    /// Mark a part as complete, with its bytes.
-    pub(crate) fn complete(&self, part: usize, bytes: u64) {
-        self.sizes[part].store(bytes, Ordering::Relaxed);
-        self.left.fetch_sub(1, Ordering::Release);
+    /// Mark the message as complete, with its bytes.
+    pub(crate) fn complete(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.done.store(true, Ordering::Release);
     }
 
-    /// Whether all parts are complete. If so, the slot is free again and `sizes` is filled.
-    pub(crate) fn finish(&self, sizes: &mut [usize]) -> bool {
-        if self.left.load(Ordering::Acquire) != 0 {
-            return false;
+    /// The bytes of the message if it is complete. Then the slot is free again.
+    pub(crate) fn finish(&self) -> Option<usize> {
+        if !self.done.load(Ordering::Acquire) {
+            return None;
         }
-        for (to, from) in sizes.iter_mut().zip(&self.sizes[..self.parts.load(Ordering::Relaxed)]) {
-            *to = from.load(Ordering::Relaxed) as usize;
-        }
+        let bytes = self.bytes.load(Ordering::Relaxed) as usize;
         self.taken.store(false, Ordering::Release);
-        true
+        Some(bytes)
     }
 
-    /// Return whether the request is done. Then `sizes` (one for each buffer) has the bytes sent or
-    /// received, and the request is free.
+    /// Return the bytes sent or received if the request is done. Then the request is free.
     ///
     /// # Safety
     /// `request` came from isend or irecv of a connection that still exists, and has not tested
@@ -92,12 +83,12 @@ impl Request {
     ///
     /// # Errors
     /// The peer is gone, or sent more than was posted.
-    pub unsafe fn test(request: NonNull<Self>, sizes: &mut [usize]) -> Result<bool, Error> {
+    pub unsafe fn test(request: NonNull<Self>) -> Result<Option<usize>, Error> {
         // SAFETY: the caller guarantees that the connection exists. It owns the request and holds
         // an Arc of the core at `owner`.
         unsafe {
             let request = request.as_ref();
-            (*request.owner).test(request, sizes)
+            (*request.owner).test(request)
         }
     }
 }

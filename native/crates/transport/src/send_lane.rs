@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use socket2::Socket;
 
+use crate::error::Kind;
 use crate::pool::{self, Look, Next, Task};
 use crate::send_method::{SendMethod, Sent};
 use crate::sender::{Job, ReadPermit, SendCore};
@@ -131,14 +132,6 @@ impl SendLane {
         }
         Ok(Next::Again)
     }
-
-    fn no_answer(&self) -> Result<(), String> {
-        if self.silent {
-            Err(format!("no answer for {} s", self.core.config.timeout_s))
-        } else {
-            Ok(())
-        }
-    }
 }
 
 impl Drop for SendLane {
@@ -158,7 +151,13 @@ impl Task for SendLane {
     }
 
     fn run(&mut self, share: usize) -> Next {
-        match self.read_acks().and_then(|()| self.no_answer()).and_then(|()| self.send(share)) {
+        let sent = self.read_acks().and_then(|()| {
+            if self.silent {
+                return Err(format!("no answer for {} s", self.core.config.timeout_s));
+            }
+            self.send(share)
+        });
+        match sent {
             Ok(next) => next,
             Err(why) => {
                 self.job = None;
@@ -172,7 +171,7 @@ impl Task for SendLane {
     }
 
     fn broken(&mut self, why: &str) {
-        self.core.fail_internally(why);
+        self.core.fail(self.core.error(Kind::Internal, why));
     }
 
     fn tick(&mut self, now: Instant) -> Look {

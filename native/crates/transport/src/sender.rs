@@ -185,7 +185,6 @@ impl SendCore {
         &self,
         data: *const u8,
         size: usize,
-        tag: i32,
     ) -> Result<Option<NonNull<Request>>, Error> {
         if let Some(error) = self.failed.get() {
             return Err(error.clone());
@@ -199,7 +198,7 @@ impl SendCore {
         match self.way(&mut state, size)? {
             Way::Wait => return Ok(None),
             Way::Inline(mut inline) => {
-                request.take(1);
+                request.take();
                 let bytes = if size == 0 {
                     Arc::default()
                 } else {
@@ -209,7 +208,7 @@ impl SendCore {
                 };
                 let seq = state.sequence();
                 let monitor = self.alive(&state).trailing_zeros() as usize;
-                self.send_inline(&mut inline, Kept { seq, tag, bytes }, slot, monitor);
+                self.send_inline(&mut inline, Kept { seq, bytes }, slot, monitor);
                 // After sending, so that no one waits for this read. The next call returns the
                 // error.
                 if inline.kept.len() >= READ_FROM {
@@ -217,10 +216,10 @@ impl SendCore {
                 }
             }
             Way::Chunks => {
-                request.take(1);
+                request.take();
                 let seq = state.sequence();
                 let chunk =
-                    Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
+                    Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size) };
                 self.start_message(&mut state, InFlight::new(Some(slot), chunk, data, None));
             }
         }
@@ -301,7 +300,7 @@ impl SendCore {
         if working & !self.spare == 0 { working } else { working & !self.spare }
     }
 
-    fn error(&self, kind: Kind, why: &str) -> Error {
+    pub(crate) fn error(&self, kind: Kind, why: &str) -> Error {
         Error::new(kind, format!("{}: {why}", self.label))
     }
 }
@@ -314,9 +313,9 @@ impl State {
 }
 
 impl Completion for SendCore {
-    fn test(&self, request: &Request, sizes: &mut [usize]) -> Result<bool, Error> {
-        if request.finish(sizes) {
-            return Ok(true);
+    fn test(&self, request: &Request) -> Result<Option<usize>, Error> {
+        if let Some(bytes) = request.finish() {
+            return Ok(Some(bytes));
         }
         let mut inline = lock(&self.inline);
         if !inline.backlog.is_empty() {
@@ -324,9 +323,9 @@ impl Completion for SendCore {
         }
         drop(inline);
         TaskRef::help(self.tasks());
-        if request.finish(sizes) {
-            return Ok(true);
+        if let Some(bytes) = request.finish() {
+            return Ok(Some(bytes));
         }
-        self.failed.get().map_or(Ok(false), |error| Err(error.clone()))
+        self.failed.get().map_or(Ok(None), |error| Err(error.clone()))
     }
 }

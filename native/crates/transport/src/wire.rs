@@ -3,8 +3,8 @@
 
 use crate::error::{Error, Kind};
 
-/// The version of this format. Both ends must use the same.
-pub const VERSION: u16 = 2;
+/// The version of this format. Both ends must use the same: a handle of another is refused.
+pub const VERSION: u16 = 3;
 /// Bytes of the secret in a handle, which every stream must show.
 pub const TOKEN: usize = 16;
 /// Bytes of a hello.
@@ -12,7 +12,7 @@ pub const HELLO: usize = 64;
 /// Bytes of a welcome.
 pub const WELCOME: usize = 8;
 /// Bytes of a frame's header.
-pub const HEADER: usize = 40;
+pub const HEADER: usize = 32;
 /// The largest number of chunks of a message. Limits what a header can make the receiver allocate
 /// to one bit each.
 pub const MAX_CHUNKS: u64 = 1 << 20;
@@ -27,14 +27,13 @@ pub const ACK_AT_LATEST: usize = 16;
 /// The same in bytes.
 pub const ACK_BYTES: usize = 256 << 10;
 
-const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
+/// The start of a hello and of a welcome, with the version.
+const GREETING: [u8; 6] = [b'b', b'B', b'w', 1, VERSION as u8, (VERSION >> 8) as u8];
 const FRAME_MAGIC: u16 = 0xb5b1;
 
 /// The first bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The sender's format version.
-    pub version: u16,
     /// Which of the connection's streams this is.
     pub index: u16,
     /// The same on all streams of a connection.
@@ -50,8 +49,7 @@ impl Hello {
     /// Encode.
     pub fn encode(&self) -> [u8; HELLO] {
         let mut to = [0; HELLO];
-        to[..4].copy_from_slice(&HELLO_MAGIC);
-        to[4..6].copy_from_slice(&self.version.to_le_bytes());
+        to[..6].copy_from_slice(&GREETING);
         to[6..8].copy_from_slice(&self.index.to_le_bytes());
         to[8..16].copy_from_slice(&self.nonce.to_le_bytes());
         to[16..32].copy_from_slice(&self.token);
@@ -59,39 +57,23 @@ impl Hello {
         to
     }
 
-    /// Decode; None if the bytes are not a hello of any version.
+    /// Decode; None if the bytes are not a hello of this version.
     pub fn decode(from: &[u8; HELLO]) -> Option<Self> {
-        if from[..4] != HELLO_MAGIC {
+        if from[..6] != GREETING {
             return None;
         }
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[16..32]);
         let attempt = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
-        Some(Self {
-            version: u16_at(from, 4),
-            index: u16_at(from, 6),
-            nonce: u64_at(from, 8),
-            token,
-            attempt,
-        })
+        Some(Self { index: u16_at(from, 6), nonce: u64_at(from, 8), token, attempt })
     }
 }
 
-/// The receiver's answer to a hello with the right token. It has the receiver's format version.
+/// The receiver's answer to a hello with the right token.
 pub fn welcome() -> [u8; WELCOME] {
     let mut to = [0; WELCOME];
-    to[..4].copy_from_slice(&HELLO_MAGIC);
-    to[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    to[..6].copy_from_slice(&GREETING);
     to
-}
-
-/// Decode the version in a welcome. Error: the bytes are not a welcome.
-pub fn read_welcome(from: &[u8; WELCOME]) -> Result<u16, Error> {
-    if from[..4] == HELLO_MAGIC {
-        Ok(u16_at(from, 4))
-    } else {
-        Err(Error::new(Kind::Remote, "the peer's answer is not busbw's"))
-    }
 }
 
 /// A frame. A chunk's header is followed by its bytes; other frames have only a header.
@@ -117,8 +99,6 @@ pub struct Chunk {
     pub offset: u64,
     /// Bytes of every chunk of the message but its last.
     pub chunk: u32,
-    /// Selects a buffer of a grouped receive.
-    pub tag: i32,
 }
 
 impl Chunk {
@@ -155,19 +135,18 @@ impl Chunk {
 impl Frame {
     /// Encode.
     pub fn encode(&self) -> [u8; HEADER] {
-        let (kind, tag, words, chunk) = match *self {
-            Self::Chunk(c) => (1, c.tag, [c.seq, c.total, c.offset], c.chunk),
-            Self::Ack { seq, below } => (2, 0, [seq, below, 0], 0),
-            Self::Ready { mask, inline } => (3, 0, [mask, inline, 0], 0),
+        let (kind, chunk, words) = match *self {
+            Self::Chunk(c) => (1, c.chunk, [c.seq, c.total, c.offset]),
+            Self::Ack { seq, below } => (2, 0, [seq, below, 0]),
+            Self::Ready { mask, inline } => (3, 0, [mask, inline, 0]),
         };
         let mut to = [0; HEADER];
         to[..2].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
         to[2] = kind;
-        to[4..8].copy_from_slice(&tag.to_le_bytes());
+        to[4..8].copy_from_slice(&chunk.to_le_bytes());
         for (at, word) in words.iter().enumerate() {
             to[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
         }
-        to[32..36].copy_from_slice(&chunk.to_le_bytes());
         to
     }
 
@@ -185,9 +164,8 @@ impl Frame {
         }
         match from[2] {
             1 => {
-                let tag = i32::from_le_bytes([from[4], from[5], from[6], from[7]]);
-                let chunk = u32::from_le_bytes([from[32], from[33], from[34], from[35]]);
-                Chunk { seq: word(0), total: word(1), offset: word(2), chunk, tag }
+                let chunk = u32::from_le_bytes([from[4], from[5], from[6], from[7]]);
+                Chunk { seq: word(0), total: word(1), offset: word(2), chunk }
                     .checked()
                     .map(Self::Chunk)
             }
@@ -214,7 +192,7 @@ mod tests {
 
     #[test]
     fn frames_survive_the_wire() {
-        let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18, tag: -2 };
+        let chunk = Chunk { seq: 7, total: 1 << 30, offset: 3 << 18, chunk: 1 << 18 };
         for frame in [
             Frame::Chunk(chunk),
             Frame::Ack { seq: u64::MAX, below: 5 },
@@ -223,14 +201,13 @@ mod tests {
             assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
         assert_eq!((chunk.index(), chunk.count(), chunk.len()), (3, 4096, 1 << 18));
-        let hello = Hello { version: 9, index: 3, nonce: 11, token: [5; TOKEN], attempt: 2 };
+        let hello = Hello { index: 3, nonce: 11, token: [5; TOKEN], attempt: 2 };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
-        assert_eq!(read_welcome(&welcome()), Ok(VERSION));
     }
 
     #[test]
     fn invalid_headers_are_refused() {
-        let good = Chunk { seq: 0, total: 100, offset: 64, chunk: 64, tag: 0 };
+        let good = Chunk { seq: 0, total: 100, offset: 64, chunk: 64 };
         assert!(Frame::decode(&Frame::Chunk(good).encode()).is_ok());
         for bad in [
             Chunk { offset: 63, ..good },
@@ -250,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_empty_message_is_one_chunk() {
-        let empty = Chunk { seq: 1, total: 0, offset: 0, chunk: 0, tag: 0 };
+        let empty = Chunk { seq: 1, total: 0, offset: 0, chunk: 0 };
         assert_eq!(Frame::decode(&Frame::Chunk(empty).encode()), Ok(Frame::Chunk(empty)));
         assert_eq!((empty.len(), empty.count(), empty.index()), (0, 1, 0));
     }

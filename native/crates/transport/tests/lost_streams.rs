@@ -190,7 +190,7 @@ fn a_panic_on_an_io_thread_ends_only_its_stream() {
     let received = irecv(&receiver, &mut got);
     // SAFETY: `sent` is declared before the connection is dropped, and lives to the end of this
     // test.
-    let outcome = unsafe { sender.isend(sent.as_ptr(), sent.len(), 0) }
+    let outcome = unsafe { sender.isend(sent.as_ptr(), sent.len()) }
         .and_then(|done| within(done.unwrap(), SOON));
     assert_eq!(
         outcome.map_err(|error| error.kind),

@@ -101,20 +101,20 @@ fn stream(handle: &Handle, index: u8, attempt: u8) -> TcpStream {
     let mut stream =
         TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[24], handle[25]]))).unwrap();
     let mut hello = [0u8; 64];
-    hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 2, 0, index]);
+    hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 3, 0, index]);
     hello[16..32].copy_from_slice(&handle[8..24]);
     hello[32] = attempt;
     stream.write_all(&hello).unwrap();
     stream
 }
 
-fn frame(kind: u8, words: [u64; 3], chunk: u32) -> [u8; 40] {
-    let mut bytes = [0u8; 40];
+fn frame(kind: u8, chunk: u32, words: [u64; 3]) -> [u8; 32] {
+    let mut bytes = [0u8; 32];
     bytes[..3].copy_from_slice(&[0xb1, 0xb5, kind]);
+    bytes[4..8].copy_from_slice(&chunk.to_le_bytes());
     for (at, word) in words.iter().enumerate() {
         bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&word.to_le_bytes());
     }
-    bytes[32..36].copy_from_slice(&chunk.to_le_bytes());
     bytes
 }
 
@@ -138,11 +138,11 @@ fn a_late_hello_of_an_earlier_attempt_replaces_no_stream() {
     assert!(listener.accept().unwrap().is_none());
     let _late = stream(&handle, 1, 1); // it ends later still
     pause(20);
-    inline.write_all(&frame(3, [3, 0, 0], 0)).unwrap();
+    inline.write_all(&frame(3, 0, [3, 0, 0])).unwrap();
     let receiver = accepted(&mut listener);
     let mut got = vec![0u8; 100];
     let received = irecv(&receiver, &mut got);
-    second.write_all(&frame(1, [0, 100, 0], 100)).unwrap();
+    second.write_all(&frame(1, 100, [0, 100, 0])).unwrap();
     second.write_all(&[7; 100]).unwrap();
     assert_eq!(within(received, Duration::from_secs(2)), Ok(Some(100)));
 }
@@ -174,12 +174,12 @@ fn chunks_that_contradict_each_other_are_refused() {
     let transport = open(Config::default());
     let (mut listener, handle) = transport.listen(0).unwrap();
     let mut streams = [0, 1].map(|index| stream(&handle, index, 1));
-    streams[0].write_all(&frame(3, [3, 0, 0], 0)).unwrap();
+    streams[0].write_all(&frame(3, 0, [3, 0, 0])).unwrap();
     let receiver = accepted(&mut listener);
     let mut got = vec![7u8; 1 << 20];
     let received = irecv(&receiver, &mut got);
     for (offset, chunk) in [(0, 1 << 19), (4096, 4096)] {
-        streams[1].write_all(&frame(1, [0, 1 << 20, offset], chunk)).unwrap();
+        streams[1].write_all(&frame(1, chunk, [0, 1 << 20, offset])).unwrap();
         streams[1].write_all(&vec![1; chunk as usize]).unwrap();
     }
     let error = within(received, Duration::from_secs(5)).unwrap_err();
@@ -203,7 +203,7 @@ fn a_peer_that_pauses_after_one_welcome_is_waited_for() {
                 if number > 0 {
                     thread::sleep(Duration::from_millis(4_500).saturating_sub(begun.elapsed()));
                 }
-                let _ = stream.write_all(b"bBw\x01\x02\0\0\0");
+                let _ = stream.write_all(b"bBw\x01\x03\0\0\0");
                 let _ = stream.read_to_end(&mut Vec::new());
             });
         }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::nic::Nic;
 use crate::ports;
 use crate::sock::{self, Io};
-use crate::wire::{self, HEADER, HELLO, Hello, VERSION, WELCOME};
+use crate::wire::{self, HEADER, HELLO, Hello, WELCOME};
 
 /// Attempts of one stream, as a listener under attack may have dropped it. A route that is down is
 /// tried for longer.
@@ -174,7 +174,7 @@ impl Opening {
             }
         }
         if let Stage::Awaiting(answer, have) = self.stage {
-            self.stage = self.answer(fd, answer, have, nic)?;
+            self.stage = continued(fd, answer, have, nic)?;
         }
         Ok(())
     }
@@ -199,49 +199,44 @@ impl Opening {
         }
     }
 
-    /// Continue to read the peer's answer.
-    fn answer(
-        &mut self,
-        fd: RawFd,
-        mut answer: [u8; WELCOME],
-        have: usize,
-        nic: &Nic,
-    ) -> Result<Stage, Failure> {
-        let room = &mut answer[have..];
-        // SAFETY: `room` is a part of `answer`, which is borrowed mutably during the call.
-        match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
-            Io::Done(bytes) if have + bytes == WELCOME => {
-                let version = wire::read_welcome(&answer).map_err(|error| error.message)?;
-                if version == VERSION {
-                    return Ok(Stage::Open);
-                }
-                self.attempts = ATTEMPTS;
-                Err(format!("it uses version {version} of busbw's format, this host {VERSION}: install the same version on all hosts")
-                    .into())
-            }
-            Io::Done(bytes) => Ok(Stage::Awaiting(answer, have + bytes)),
-            Io::Blocked => Ok(Stage::Awaiting(answer, have)),
-            Io::Ended(error) => Err(error.map_or_else(
-                || "it closed the connection".into(),
-                |error| Failure::of(&error, nic),
-            )),
-        }
-    }
-
     /// Send the first frame; returns false if the stream has ended.
     pub(super) fn tell(&mut self, frame: &[u8; HEADER]) -> bool {
         let Some(socket) = &self.socket else { return false };
         // SAFETY: only the first part has bytes, and `frame` is borrowed during the call. A new
         // socket has room for a frame.
-        let failed = matches!(
+        let told = matches!(
             unsafe { sock::send(socket.as_raw_fd(), frame, std::ptr::null(), 0) },
             Io::Done(HEADER)
         );
-        if !failed {
+        if !told {
             // No other frame may follow half a frame. The next user of this stream sees it as lost.
             let _ = socket.shutdown(Shutdown::Both);
             self.failure = "it ended while opening".into();
         }
-        failed
+        told
+    }
+}
+
+/// Continue to read the peer's answer.
+fn continued(
+    fd: RawFd,
+    mut answer: [u8; WELCOME],
+    have: usize,
+    nic: &Nic,
+) -> Result<Stage, Failure> {
+    let room = &mut answer[have..];
+    // SAFETY: `room` is a part of `answer`, which is borrowed mutably during the call.
+    match unsafe { sock::receive(fd, room.as_mut_ptr(), room.len(), &mut []) } {
+        Io::Done(bytes) if have + bytes == WELCOME => {
+            if answer == wire::welcome() {
+                Ok(Stage::Open)
+            } else {
+                Err("the peer's answer is not busbw's".into())
+            }
+        }
+        Io::Done(bytes) => Ok(Stage::Awaiting(answer, have + bytes)),
+        Io::Blocked => Ok(Stage::Awaiting(answer, have)),
+        Io::Ended(error) => Err(error
+            .map_or_else(|| "it closed the connection".into(), |error| Failure::of(&error, nic))),
     }
 }

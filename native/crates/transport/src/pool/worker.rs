@@ -330,7 +330,7 @@ impl Worker {
             let key = event.u64;
             if key == EVENTFD {
                 let mut has_orders = 0u64;
-                // SAFETY: reads the eight bytes of an eventfd into `rung`, a local.
+                // SAFETY: reads the eight bytes of an eventfd into `has_orders`, a local.
                 unsafe {
                     libc::read(self.shared.eventfd.as_raw_fd(), (&raw mut has_orders).cast(), 8)
                 };

@@ -107,7 +107,7 @@ impl Task for Draining {
     fn run(&mut self, _share: usize) -> Next {
         let mut forgotten = [0u8; 4096];
         loop {
-            // SAFETY: `discarded` is a local array, writable for its whole length during the call.
+            // SAFETY: `forgotten` is a local array, writable for its whole length during the call.
             match unsafe {
                 sock::receive(
                     self.socket.as_raw_fd(),

@@ -20,7 +20,6 @@ use crate::wire::{Chunk, Frame, HEADER};
 /// A small message, until it is acknowledged.
 pub(super) struct Kept {
     pub(super) seq: u64,
-    pub(super) tag: i32,
     pub(super) bytes: Arc<[u8]>,
 }
 
@@ -31,7 +30,6 @@ impl Kept {
             total: self.bytes.len() as u64,
             offset: 0,
             chunk: self.bytes.len() as u32,
-            tag: self.tag,
         }
     }
 }
@@ -122,7 +120,7 @@ impl SendCore {
                 break;
             }
             inline.marks.pop_front();
-            self.requests[slot].complete(0, size);
+            self.requests[slot].complete(size);
         }
     }
 

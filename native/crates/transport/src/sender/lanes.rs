@@ -85,7 +85,7 @@ impl SendCore {
     /// Return a message's buffer to the caller.
     fn give_back(&self, in_flight: &InFlight) {
         if let Some(slot) = in_flight.request {
-            self.requests[slot].complete(0, in_flight.job.chunk.total);
+            self.requests[slot].complete(in_flight.job.chunk.total);
         }
     }
 
@@ -186,12 +186,7 @@ impl SendCore {
         }
     }
 
-    /// The connection has failed because of an internal error.
-    pub(crate) fn fail_internally(&self, why: &str) {
-        self.fail(self.error(Kind::Internal, why));
-    }
-
-    pub(super) fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         if self.failed.set(error.clone()).is_ok() {
             (self.log)(Level::Info, &error.message); // the next call returns it as a warning
         }
@@ -253,11 +248,11 @@ mod tests {
         );
         let pool = Pool::new(1, 0);
         core.set_tasks((0..2).map(|_| pool.reserve(Direction::Out).unwrap()).collect());
-        let (buffer, mut size) = ([7u8; 100], [0]);
+        let buffer = [7u8; 100];
         // SAFETY: `buffer` is a local of this test, declared before the core is used and alive to
         // its end.
         let request =
-            unsafe { core.isend(buffer.as_ptr(), buffer.len(), 0).unwrap().unwrap().as_ref() };
+            unsafe { core.isend(buffer.as_ptr(), buffer.len()).unwrap().unwrap().as_ref() };
         let seq = core.pull(0).unwrap().chunk.seq;
         let late = core.read(seq);
         assert!(matches!(late, ReadPermit::Read { .. }));
@@ -265,9 +260,9 @@ mod tests {
         let again = core.pull(1).unwrap();
         drop(core.read(again.chunk.seq));
         core.acknowledge(seq, seq + 1);
-        assert_eq!(core.test(request, &mut size), Ok(false), "stream 0 reads it");
+        assert_eq!(core.test(request), Ok(None), "stream 0 reads it");
         assert!(matches!(core.read(seq), ReadPermit::Acknowledged), "no one starts to read");
         drop(late);
-        assert_eq!((core.test(request, &mut size), size), (Ok(true), [100]));
+        assert_eq!(core.test(request), Ok(Some(100)));
     }
 }

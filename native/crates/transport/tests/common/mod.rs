@@ -59,16 +59,15 @@ pub fn join(
 /// The size; None if the request is not done in time.
 pub fn within(request: NonNull<Request>, limit: Duration) -> Result<Option<usize>, Error> {
     let end = Instant::now() + limit;
-    let mut sizes = [0];
-    // SAFETY: callers keep the connection until its requests are done, and test each request until
-    // it is done only.
-    while !unsafe { Request::test(request, &mut sizes) }? {
-        if Instant::now() > end {
-            return Ok(None);
+    loop {
+        // SAFETY: callers keep the connection until its requests are done, and test each request
+        // until it is done only.
+        let bytes = unsafe { Request::test(request) }?;
+        if bytes.is_some() || Instant::now() > end {
+            return Ok(bytes);
         }
         thread::yield_now();
     }
-    Ok(Some(sizes[0]))
 }
 
 pub fn wait(request: NonNull<Request>) -> Result<usize, Error> {
@@ -91,14 +90,14 @@ pub fn isend(sender: &Sender, data: &[u8]) -> NonNull<Request> {
 pub fn try_isend(sender: &Sender, data: &[u8]) -> Option<NonNull<Request>> {
     // SAFETY: each test declares `data` before the connection or waits for the request, so that it
     // outlives the request.
-    unsafe { sender.isend(data.as_ptr(), data.len(), 0) }.unwrap()
+    unsafe { sender.isend(data.as_ptr(), data.len()) }.unwrap()
 }
 
 /// The buffer must outlive the request.
 pub fn irecv(receiver: &Receiver, buffer: &mut [u8]) -> NonNull<Request> {
     // SAFETY: each test declares `buffer` before the connection or waits for the request, so that
     // it outlives the request.
-    unsafe { receiver.irecv(&[(buffer.as_mut_ptr(), buffer.len(), 0)]) }
+    unsafe { receiver.irecv(buffer.as_mut_ptr(), buffer.len()) }
         .unwrap()
         .expect("room for another receive")
 }

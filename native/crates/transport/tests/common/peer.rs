@@ -125,7 +125,7 @@ impl Scene {
     fn accept(&mut self) {
         let Ok((mut stream, _)) = self.listener.accept() else { return };
         stream.set_nonblocking(true).unwrap();
-        let welcome = [b'b', b'B', b'w', 1, 2, 0, 0, 0];
+        let welcome = [b'b', b'B', b'w', 1, 3, 0, 0, 0];
         let _ = stream.write_all(self.odd.as_deref().unwrap_or(&welcome));
         self.streams.push(stream);
     }
@@ -152,7 +152,7 @@ impl Scene {
         let data = vec![FILL; SIZES[script.byte() % SIZES.len()]];
         let Some(sender) = &self.sender else { return };
         // SAFETY: `self.sent` keeps the bytes until the sender has been dropped.
-        match unsafe { sender.isend(data.as_ptr(), data.len(), script.byte() as i32) } {
+        match unsafe { sender.isend(data.as_ptr(), data.len()) } {
             Ok(Some(request)) => self.sent.push(Sent { request: Some(request), data }),
             Ok(None) => {}
             Err(error) => by_the_peer(&error),
@@ -194,9 +194,9 @@ impl Scene {
         for sent in &mut self.sent {
             let Some(pending) = sent.request else { continue };
             // SAFETY: the sender exists, and a request is taken out when it is done or has failed.
-            match unsafe { Request::test(pending, &mut [0]) } {
-                Ok(false) => left = true,
-                Ok(true) => sent.request = None,
+            match unsafe { Request::test(pending) } {
+                Ok(None) => left = true,
+                Ok(Some(_)) => sent.request = None,
                 Err(error) => {
                     by_the_peer(&error);
                     sent.request = None;
@@ -226,7 +226,6 @@ impl Scene {
 fn frame(kind: u8, words: [u64; 3]) -> Vec<u8> {
     let mut bytes = vec![0xb1, 0xb5, kind, 0, 0, 0, 0, 0];
     words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
-    bytes.resize(40, 0);
     bytes
 }
 
@@ -274,7 +273,7 @@ pub fn play_handshake(transport: &Arc<Transport>, script: &[u8]) {
 
 /// Some bytes of a hello. At least one byte of the token is wrong.
 fn wrong_hello(script: &mut Script, handle: &Handle) -> Vec<u8> {
-    let mut hello = b"bBw\x01\x02\x00".to_vec();
+    let mut hello = b"bBw\x01\x03\x00".to_vec();
     hello.resize(HELLO, 0);
     hello[16..32].copy_from_slice(&handle[TOKEN]);
     hello[16 + script.byte() % 16] ^= 1 << (script.byte() % 8);

@@ -10,9 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbw_transport::config::Config;
-use busbw_transport::{
-    Error, Handle, Kind, Listener, Log, MAX_GROUP, Receiver, Request, Transport,
-};
+use busbw_transport::{Error, Handle, Kind, Listener, Log, Receiver, Request, Transport};
 
 /// Time limit of everything.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -29,8 +27,8 @@ const POSTED: u8 = 0x5a;
 const OWN: u8 = 0xc3;
 
 const TOTALS: [u64; 12] =
-    [0, 1, 40, 64, 100, 4096, 20_000, 65_536, 300_000, 1 << 27, 1 << 40, u64::MAX];
-const CHUNKS: [u32; 10] = [0, 1, 7, 40, 64, 4096, 65_536, 1 << 20, 1 << 27, u32::MAX];
+    [0, 1, 32, 64, 100, 4096, 20_000, 65_536, 300_000, 1 << 27, 1 << 40, u64::MAX];
+const CHUNKS: [u32; 10] = [0, 1, 7, 32, 64, 4096, 65_536, 1 << 20, 1 << 27, u32::MAX];
 const ROOMS: [usize; 8] = [300_000, 300_000, 70_000, 300_000, 4096, 300_000, 100, 0];
 /// Largest inline message.
 const SMALL: u64 = 128 << 10;
@@ -81,12 +79,11 @@ struct Head {
     total: u64,
     offset: u64,
     chunk: u32,
-    tag: i32,
 }
 
 impl Head {
     fn bytes(&self) -> Vec<u8> {
-        frame(1, self.tag, [self.seq, self.total, self.offset], self.chunk)
+        frame(1, self.chunk, [self.seq, self.total, self.offset])
     }
 
     fn body(&self) -> usize {
@@ -95,17 +92,15 @@ impl Head {
     }
 }
 
-fn frame(kind: u8, tag: i32, words: [u64; 3], chunk: u32) -> Vec<u8> {
+fn frame(kind: u8, chunk: u32, words: [u64; 3]) -> Vec<u8> {
     let mut bytes = vec![0xb1, 0xb5, kind, 0];
-    bytes.extend(tag.to_le_bytes());
-    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     bytes.extend(chunk.to_le_bytes());
-    bytes.extend([0; 4]);
+    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     bytes
 }
 
 fn hello(handle: &Handle, index: usize, nonce: u64) -> Vec<u8> {
-    let mut bytes = b"bBw\x01\x02\x00".to_vec();
+    let mut bytes = b"bBw\x01\x03\x00".to_vec();
     bytes.extend((index as u16).to_le_bytes());
     bytes.extend(nonce.to_le_bytes());
     bytes.extend(&handle[8..24]);
@@ -163,7 +158,7 @@ impl Buffer {
 /// A receive, with its request until that is done or has failed.
 struct Receive {
     request: Option<NonNull<Request>>,
-    buffers: Vec<Buffer>,
+    buffer: Buffer,
 }
 
 struct Scene {
@@ -199,7 +194,7 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
         stream.write_all(&hello(&handle, index, 1)).unwrap();
     }
     let inline = shape / 16 % count;
-    (&streams[inline]).write_all(&frame(3, 0, [mask, inline as u64, 0], 0)).unwrap();
+    (&streams[inline]).write_all(&frame(3, 0, [mask, inline as u64, 0])).unwrap();
     let Some(receiver) = accepted(&mut listener, odd_mask.map_or(usize::MAX, |_| LOOKS)) else {
         return 0;
     };
@@ -249,11 +244,7 @@ impl Scene {
                     if number >= 128 { number } else { number.wrapping_mul(u64::from(chunk)) };
                 let seq =
                     [self.next, number % 8, self.next.wrapping_sub(1), u64::MAX][script.byte() % 4];
-                self.chunk(
-                    &Head { seq, total, offset, chunk, tag: (number % 3) as i32 },
-                    script.byte(),
-                    stream,
-                );
+                self.chunk(&Head { seq, total, offset, chunk }, script.byte(), stream);
             }
             6..=10 => self.post(script),
             11 if script.byte() < 64 => {
@@ -283,13 +274,7 @@ impl Scene {
             .filter(|at| *at != self.inline)
             .collect();
         for number in 0..count {
-            let head = Head {
-                seq: self.next,
-                total,
-                offset: number * u64::from(chunk),
-                chunk,
-                tag: way as i32 / 128,
-            };
+            let head = Head { seq: self.next, total, offset: number * u64::from(chunk), chunk };
             let times = if number != special { 1 } else { [1, 1, 0, 2][way % 4] };
             for time in 0..times {
                 let lane = lanes[(number as usize + time) % lanes.len()];
@@ -329,22 +314,16 @@ impl Scene {
     }
 
     fn post(&mut self, script: &mut Script) {
-        let shape = script.byte();
-        let count = if shape < 240 { 1 } else { 1 + shape % MAX_GROUP };
-        let mut buffers: Vec<_> = (0..count).map(|_| Buffer::new(script.of(&ROOMS))).collect();
-        let parts: Vec<_> = buffers
-            .iter_mut()
-            .enumerate()
-            .map(|(tag, one)| (one.room().as_mut_ptr(), one.room().len(), tag as i32 % 3))
-            .collect();
-        // SAFETY: `self.receives` keeps the buffers until the receiver has been dropped.
-        match unsafe { self.receiver.irecv(&parts) } {
-            Ok(Some(request)) => self.receives.push(Receive { request: Some(request), buffers }),
+        let mut buffer = Buffer::new(script.of(&ROOMS));
+        let room = buffer.room();
+        // SAFETY: `self.receives` keeps the buffer until the receiver has been dropped.
+        match unsafe { self.receiver.irecv(room.as_mut_ptr(), room.len()) } {
+            Ok(Some(request)) => self.receives.push(Receive { request: Some(request), buffer }),
             Ok(None) => {}
             Err(error) => {
                 by_the_peer(&error);
                 // it may have been posted before it failed
-                self.receives.push(Receive { request: None, buffers });
+                self.receives.push(Receive { request: None, buffer });
             }
         }
     }
@@ -352,20 +331,17 @@ impl Scene {
     /// Test all receives; returns whether one is neither done nor failed.
     fn test(&mut self) -> bool {
         let mut left = false;
-        for Receive { request, buffers } in &mut self.receives {
+        for Receive { request, buffer } in &mut self.receives {
             let Some(pending) = *request else { continue };
-            let mut sizes = [usize::MAX; MAX_GROUP];
             // SAFETY: the receiver exists, and a request is taken out when it is done or has
             // failed.
-            match unsafe { Request::test(pending, &mut sizes[..buffers.len()]) } {
-                Ok(false) => left = true,
-                Ok(true) => {
+            match unsafe { Request::test(pending) } {
+                Ok(None) => left = true,
+                Ok(Some(size)) => {
                     *request = None;
                     self.done += 1;
-                    for (buffer, size) in buffers.iter_mut().zip(sizes) {
-                        buffer.has_got(size);
-                        buffer.take_back();
-                    }
+                    buffer.has_got(size);
+                    buffer.take_back();
                 }
                 Err(error) => {
                     by_the_peer(&error);
@@ -392,9 +368,9 @@ impl Scene {
         }
         let Self { receiver, mut receives, done, .. } = self;
         drop(receiver);
-        receives.iter_mut().flat_map(|one| &mut one.buffers).for_each(Buffer::take_back);
+        receives.iter_mut().for_each(|one| one.buffer.take_back());
         thread::yield_now();
-        receives.iter_mut().flat_map(|one| &mut one.buffers).for_each(Buffer::check);
+        receives.iter_mut().for_each(|one| one.buffer.check());
         done
     }
 }
