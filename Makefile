@@ -9,8 +9,8 @@ RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle m
 SYSTEM := $(addprefix tests/,e2e faults native netlab) $(addprefix accel/tests/,e2e netlab)
 NEWEST := 3.14 # of Python, for types in `make test-versions`; pyproject.toml has the oldest
 FAST := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats)
-# rustc links with cc
-CARGO := $(and $(shell command -v cc),$(shell command -v cargo))
+# rustc links with cc. A cargo that is a proxy of rustup without a toolchain counts as missing.
+CARGO := $(and $(shell command -v cc),$(shell cargo --version 2>/dev/null))
 NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 

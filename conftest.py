@@ -276,12 +276,15 @@ def plugin_library(
     alone_in_native: Callable[[], contextlib.AbstractContextManager[None]],
 ) -> Path:
     """The shared library, BUSBW_PLUGIN's or built as it is shipped; skips where there is no
-    cargo.
+    cargo, or only rustup's proxy without a toolchain.
     """
     if library_path := os.environ.get("BUSBW_PLUGIN"):
         return Path(library_path).absolute()
     cargo = shutil.which("cargo")
-    if cargo is None:
+    if (
+        cargo is None
+        or subprocess.run([cargo, "--version"], capture_output=True, check=False).returncode
+    ):
         pytest.skip("no cargo: install Rust 1.85 or newer (https://rustup.rs)")
     command = [
         cargo,
