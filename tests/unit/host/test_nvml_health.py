@@ -246,15 +246,10 @@ def test_all_values_of_a_gpu() -> None:
     )
 
 
-def test_not_supported_differs_from_another_error() -> None:
-    gpu = collect(fake_nvml()).gpus[0]
-    assert set(gpu.unsupported) == {"mig", "retired_pending", "memory_max_c"}
-    assert gpu.failed == {"boost_mhz": "Unknown Error"}
-
-
 @pytest.mark.parametrize(
     ("changes", "unsupported", "failed"),
     [
+        ({}, set(), {}),
         (
             {"Temperature": lambda *_: fail(15, "GPU is lost")},
             set(),
