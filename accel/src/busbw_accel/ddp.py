@@ -157,10 +157,6 @@ class Attached(Attachment):
         self.follow(self._scaler)
 
 
-def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    return attached.exchange(bucket)
-
-
 def attach(
     model: DistributedDataParallel,
     settings: Settings | None = None,
@@ -187,7 +183,7 @@ def attach(
     """
     model = uncompiled(model)
     attached = prepare(model, settings, scaler, timeout)
-    model.register_comm_hook(attached, _hook)
+    model.register_comm_hook(attached, Attached.exchange)
     return attached
 
 

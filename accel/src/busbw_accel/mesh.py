@@ -154,7 +154,7 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
             reason = "each host has one rank"
         return [], f"one dimension only: {reason}"
     for row in rows:
-        if _span_hosts(row, hosts):
+        if len({hosts[rank] for rank in row}) > 1:
             names = ", ".join(map(str, row))
             network = "spans hosts, so its inner traffic uses the network"
             return rows, f"the 2D group of ranks {names} {network}"
@@ -163,10 +163,6 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
 
 def _ranks_on(host: str, hosts: Sequence[str]) -> list[int]:
     return [rank for rank, name in enumerate(hosts) if name == host]
-
-
-def _span_hosts(row: Sequence[int], hosts: Sequence[str]) -> bool:
-    return len({hosts[rank] for rank in row}) > 1
 
 
 def _hosts() -> tuple[str, ...]:

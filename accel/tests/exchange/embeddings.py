@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from embedding_oracle import Oracle
+from exchanges import scenario
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,13 +29,6 @@ DIM = 6
 STEPS = 20
 BATCH = 48  # of all ranks
 DEVICE = os.environ.get("ACCEL_DEVICE", "cpu")
-SCENARIOS = []
-
-
-def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Register a scenario, which every rank runs."""
-    SCENARIOS.append(function.__name__)
-    return function
 
 
 def settings(optimizer: str = "adam", **words: Any) -> TableSettings:
@@ -136,39 +130,13 @@ def against_the_dictionary(
     }
 
 
-@scenario
-def sgd() -> dict[str, Any]:
-    return against_the_dictionary(settings("sgd"))
-
-
-@scenario
-def adam() -> dict[str, Any]:
-    return against_the_dictionary(settings("adam", weight_decay=0.01))
-
-
-@scenario
-def rowwise_adam() -> dict[str, Any]:
-    return against_the_dictionary(settings("rowwise_adam"))
-
-
-@scenario
-def rowwise_adagrad() -> dict[str, Any]:
-    return against_the_dictionary(settings("rowwise_adagrad"))
-
-
-@scenario
-def admitted_at_the_second_sight() -> dict[str, Any]:
-    return against_the_dictionary(settings("sgd", admission=2))
-
-
-@scenario
-def summed() -> dict[str, Any]:
-    return against_the_dictionary(settings("sgd"), average=False)
-
-
-@scenario
-def bf16() -> dict[str, Any]:
-    return against_the_dictionary(settings("sgd"), wire="bf16", steps=4)
+sgd = scenario(against_the_dictionary, settings("sgd"))
+adam = scenario(against_the_dictionary, settings("adam", weight_decay=0.01))
+rowwise_adam = scenario(against_the_dictionary, settings("rowwise_adam"))
+rowwise_adagrad = scenario(against_the_dictionary, settings("rowwise_adagrad"))
+admitted_at_the_second_sight = scenario(against_the_dictionary, settings("sgd", admission=2))
+summed = scenario(against_the_dictionary, settings("sgd"), average=False)
+bf16 = scenario(against_the_dictionary, settings("sgd"), wire="bf16", steps=4)
 
 
 class Model(nn.Module):
@@ -222,19 +190,9 @@ def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
     }
 
 
-@scenario
-def trained_adam() -> dict[str, Any]:
-    return trained("adam", "none")
-
-
-@scenario
-def trained_mean_of_bags() -> dict[str, Any]:
-    return trained("adam", "mean")
-
-
-@scenario
-def trained_sum_of_bags() -> dict[str, Any]:
-    return trained("sgd", "sum", admission=2)
+trained_adam = scenario(trained, "adam", "none")
+trained_mean_of_bags = scenario(trained, "adam", "mean")
+trained_sum_of_bags = scenario(trained, "sgd", "sum", admission=2)
 
 
 @scenario

@@ -5,7 +5,8 @@ import hashlib
 import math
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -28,10 +29,16 @@ DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 WORKERS: list[CommWorker] = []
 
 
-def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Mark a scenario, which every rank runs."""
-    function.scenario = True
-    return function
+def scenario(function: Callable[..., Any], *arguments: Any, **words: Any) -> Callable[[], Any]:
+    """A scenario, which every rank runs: a function, with these arguments."""
+    marked = partial(function, *arguments, **words)
+    marked.scenario = True
+    return marked
+
+
+def scenarios_of(module: ModuleType) -> list[str]:
+    """The names of a module's scenarios."""
+    return [name for name, value in vars(module).items() if getattr(value, "scenario", False)]
 
 
 def gradient(step: int, rank: int | None = None, total: int = sum(LENGTHS)) -> torch.Tensor:
@@ -127,18 +134,20 @@ def residual_of(worker: CommWorker) -> torch.Tensor:
     )
 
 
-def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
+def conserved(changing: bool = False, crosses: bool = False, **words: Any) -> dict[str, Any]:
     """Steps with feedback: nothing is lost.
 
-    What came out of all of them and what is left are the sum of what went in.
+    What came out of all of them and what is left are the sum of what went in. Where the exchange
+    `crosses`, it goes from two dimensions to a flat one and back.
     """
-    worker = worker_of(settings(**words))
-    received, expected = (
-        torch.zeros(sum(LENGTHS), dtype=torch.float64),
-        torch.zeros(sum(LENGTHS), dtype=torch.float64),
-    )
+    chosen = settings(**words)
+    worker = worker_of(chosen)
+    received = torch.zeros(sum(LENGTHS), dtype=torch.float64)
+    expected = torch.zeros_like(received)
     for step in range(STEPS):
         worker.step = step
+        if crosses and step % 2 == 0:
+            worker.settings = dataclasses.replace(chosen, two_d=chosen.two_d and step % 4 == 0)
         flat = gradient(step)
         if changing and step % 3 == 2:  # other buckets from time to time
             first = LENGTHS[0]
@@ -161,24 +170,24 @@ def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
     }
 
 
-@scenario
-def dense() -> dict[str, Any]:
-    return exchange_once()
-
-
-@scenario
-def dense_bf16() -> dict[str, Any]:
-    return exchange_once(wire="bf16")
-
-
-@scenario
-def int8() -> dict[str, Any]:
-    return exchange_once(method="int8")
-
-
-@scenario
-def int4() -> dict[str, Any]:
-    return exchange_once(method="int4")
+dense = scenario(exchange_once)
+dense_bf16 = scenario(exchange_once, wire="bf16")
+int8 = scenario(exchange_once, method="int8")
+int4 = scenario(exchange_once, method="int4")
+topk = scenario(exchange_once, method="topk", ratio=0.05)
+topk_half = scenario(exchange_once, method="topk", ratio=0.05, values="fp16")
+int8_conserves = scenario(conserved, method="int8")
+int4_conserves = scenario(conserved, method="int4")
+topk_conserves = scenario(conserved, method="topk", ratio=0.02)
+topk_half_conserves = scenario(
+    conserved, method="topk", ratio=0.02, values="fp16", warmup_steps=STEPS // 2
+)
+topk_conserves_over_other_buckets = scenario(conserved, method="topk", ratio=0.02, changing=True)
+int8_conserves_over_other_buckets = scenario(conserved, method="int8", changing=True)
+crossing = scenario(conserved, method="topk", ratio=0.02, crosses=True)
+topk_without_feedback = scenario(conserved, method="topk", ratio=0.02, feedback=False)
+powersgd_conserves = scenario(conserved, method="powersgd", matrix_rank=3)
+powersgd_rough_conserves = scenario(conserved, method="powersgd", matrix_rank=3, factors="bf16")
 
 
 @scenario
@@ -186,71 +195,6 @@ def topk_all() -> dict[str, Any]:
     reduced = gradient(0).div_(dist.get_world_size())
     dist.all_reduce(reduced)
     return exchange_once(method="topk", ratio=1.0) | {"plain": digest(reduced)}
-
-
-@scenario
-def topk() -> dict[str, Any]:
-    return exchange_once(method="topk", ratio=0.05)
-
-
-@scenario
-def topk_half() -> dict[str, Any]:
-    return exchange_once(method="topk", ratio=0.05, values="fp16")
-
-
-@scenario
-def int8_conserves() -> dict[str, Any]:
-    return conserved(method="int8")
-
-
-@scenario
-def int4_conserves() -> dict[str, Any]:
-    return conserved(method="int4")
-
-
-@scenario
-def topk_conserves() -> dict[str, Any]:
-    return conserved(method="topk", ratio=0.02)
-
-
-@scenario
-def topk_half_conserves() -> dict[str, Any]:
-    return conserved(method="topk", ratio=0.02, values="fp16", warmup_steps=STEPS // 2)
-
-
-@scenario
-def topk_conserves_over_other_buckets() -> dict[str, Any]:
-    return conserved(method="topk", ratio=0.02, changing=True)
-
-
-@scenario
-def int8_conserves_over_other_buckets() -> dict[str, Any]:
-    return conserved(method="int8", changing=True)
-
-
-@scenario
-def topk_without_feedback() -> dict[str, Any]:
-    return conserved(method="topk", ratio=0.02, feedback=False)
-
-
-@scenario
-def powersgd_conserves() -> dict[str, Any]:
-    return conserved(method="powersgd", matrix_rank=3)
-
-
-@scenario
-def powersgd_rough_conserves() -> dict[str, Any]:
-    return conserved(method="powersgd", matrix_rank=3, factors="bf16")
-
-
-@scenario
-def powersgd() -> dict[str, Any]:
-    return _low_rank("fp32")
-
-
-@scenario
-def powersgd_rough() -> dict[str, Any]:
-    return _low_rank("bf16")
 
 
 def _low_rank(factors: str) -> dict[str, Any]:
@@ -287,6 +231,10 @@ def _of_rank_two(step: int, rank: int) -> torch.Tensor:
     return torch.cat(
         [matrix.flatten(), torch.randn(sum(LENGTHS) - matrix.numel(), generator=generator)]
     )
+
+
+powersgd = scenario(_low_rank, "fp32")
+powersgd_rough = scenario(_low_rank, "bf16")
 
 
 @scenario
@@ -391,12 +339,8 @@ def other_default_types() -> dict[str, list[float]]:
 
 @scenario
 def half_overflows() -> dict[str, bool]:
-    return overflown("topk")
-
-
-def overflown(method: str) -> dict[str, bool]:
     """What is kept makes a sum that fp16 cannot have: the step does not count, so it stays kept."""
-    worker = worker_of(settings(method=method, ratio=0.02))
+    worker = worker_of(settings(method="topk", ratio=0.02))
     exchanged(worker, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
     before = residual_of(worker)
     result = exchanged(worker, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
@@ -404,30 +348,6 @@ def overflown(method: str) -> dict[str, bool]:
         "finite": bool(torch.isfinite(result).all()),
         "same": torch.equal(residual_of(worker), before),
         "kept": bool(before.any()),
-    }
-
-
-@scenario
-def crossing() -> dict[str, Any]:
-    """Residuals of a flat exchange are kept in two dimensions, and back, and count once."""
-    shapes = [
-        settings(method="topk", ratio=0.02),
-        dataclasses.replace(settings(method="topk", ratio=0.02), two_d=False),
-    ]
-    worker = worker_of(shapes[0])
-    received, expected = (
-        torch.zeros(sum(LENGTHS), dtype=torch.float64),
-        torch.zeros(sum(LENGTHS), dtype=torch.float64),
-    )
-    for step in range(6):
-        worker.settings = shapes[step // 2 % 2]
-        received += exchanged(worker, gradient(step)).double()
-        expected += average(step)
-    unsent = residual_of(worker).double()
-    dist.all_reduce(unsent)
-    return {
-        "missing": float((expected - received - unsent).norm() / expected.norm()),
-        "digest": digest(received),
     }
 
 

@@ -198,3 +198,12 @@ class LateLane(copy_streams.Lane):
             self.last.wait()
 
     hold_current = finish
+
+
+def two_layers():
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(DEVICE)
+
+
+def ones():
+    return torch.ones(2, 8, device=DEVICE, dtype=torch.bfloat16)

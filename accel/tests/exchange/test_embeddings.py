@@ -6,6 +6,7 @@ import embeddings
 import jobs
 import pytest
 import torch
+from exchanges import scenarios_of
 from torch import nn
 
 from busbw.core.errors import UsageError
@@ -16,14 +17,13 @@ from busbw_accel.embedding.exchange import owners
 # each job of ranks is run once
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]
 
+SCENARIOS = scenarios_of(embeddings)
 FOUR = ["trained_adam", "not_finite", "without_data", "resharded", "refused"]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    return jobs.all_well(
-        jobs.run(tmp_path_factory.mktemp("job"), "embeddings", embeddings.SCENARIOS, 2)
-    )
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "embeddings", SCENARIOS, 2))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def four(tmp_path_factory):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_gpus_rows_equal_those_of_a_dictionary(tmp_path):
-    names = [name for name in embeddings.SCENARIOS if name != "documented"]
+    names = [name for name in SCENARIOS if name != "documented"]
     results = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
     assert (
         max(result[name]["kept"] for result in results for name in ("sgd", "adam", "summed")) < 1e-5

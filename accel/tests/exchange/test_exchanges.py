@@ -29,9 +29,7 @@ WITHOUT_DIGEST = {
     "half_overflows",
     "powersgd_warms_up",
 }
-SCENARIOS = [
-    name for name, function in vars(exchanges).items() if getattr(function, "scenario", False)
-]
+SCENARIOS = exchanges.scenarios_of(exchanges)
 
 
 @pytest.fixture(scope="module", params=list(JOBS))

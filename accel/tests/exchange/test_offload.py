@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from offload_pair import DEVICE, WIDTH, LateLane, Named, Net, Pair, groups  # noqa: E402
+from offload_pair import DEVICE, LateLane, Named, Net, Pair, groups, ones, two_layers  # noqa: E402
 from torch import nn  # noqa: E402
 
 from busbw.core.errors import UsageError  # noqa: E402
@@ -165,32 +165,6 @@ def test_bytes_are_four_per_parameter_and_step():
     pair.optimizer.close()
 
 
-@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
-def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, stream_weights):
-    pair = Pair(stream_weights=stream_weights)
-    update = pair.optimizer.worker.adam.update
-
-    def slow(rule, gradient, *more):
-        # those of `bare` come last
-        time.sleep(0.05 if gradient.numel() == WIDTH * WIDTH else 0.002)
-        update(rule, gradient, *more)
-
-    monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
-    for seed in range(2):
-        pair.step(seed)
-    with torch.no_grad():
-        at_once = pair.loss(7)
-        pair.optimizer.ready()
-        assert pair.loss(7) == at_once
-    if not stream_weights:  # members of `bare` do not run
-        assert {
-            parameter.name.split(".")[0]
-            for parameter in pair.optimizer.parameters
-            if parameter.unit.order == 0
-        } == {"tokens", "bare"}
-    pair.optimizer.close()
-
-
 @pytest.mark.parametrize(
     ("stream_weights", "gpu_share"),
     [(False, 0.0), (True, 0.0), (True, 0.4)],
@@ -261,19 +235,6 @@ def test_weights_loaded_into_the_model_are_trained_on():
     pair.optimizer.close()
 
 
-def test_streamed_weights_are_not_mistaken_for_gradients_between_backward_and_step():
-    pair = Pair(max_norm=1.0, stream_weights=True)
-    pair.step(0)
-    before = {name: weight.clone() for name, weight in pair.net.state_dict().items()}
-    pair.loss(1).backward()
-    assert all(torch.equal(weight, before[name]) for name, weight in pair.net.state_dict().items())
-    pair.optimizer.close()
-    assert all(
-        torch.equal(weight.cpu(), before[name].cpu())
-        for name, weight in pair.net.named_parameters()
-    )
-
-
 def test_gradients_of_parameters_that_only_an_earlier_backward_used_count():
     experts = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)]).to(DEVICE)
     net = nn.ModuleDict({"experts": experts})
@@ -291,15 +252,6 @@ def test_gradients_of_parameters_that_only_an_earlier_backward_used_count():
         torch.equal(weight, before[name]) for name, weight in optimizer.weights().items()
     )
     optimizer.close()
-
-
-def two_layers():
-    torch.manual_seed(4)
-    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to(DEVICE)
-
-
-def ones():
-    return torch.ones(2, 8, device=DEVICE, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("frozen_in_adamw", [True, False], ids=["given to AdamW", "not given"])
@@ -407,27 +359,6 @@ def test_zero_grad_drops_what_was_accumulated():
     assert net[0].weight.grad is None
     optimizer.step()
     assert torch.equal(optimizer.weights()["0.weight"], before)
-    optimizer.close()
-
-
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="copies are late there anyway")
-def test_memory_of_borrowed_gradients_is_used_again_only_after_their_copies(monkeypatch):
-    monkeypatch.setattr(optimizers, "Lane", LateLane)
-    net = two_layers()
-    optimizer = offload(
-        net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.0), max_norm=None
-    )
-    before = {name: weight.clone() for name, weight in optimizer.weights().items()}
-    buffers = [
-        torch.ones(parameter.count, dtype=torch.bfloat16) for parameter in optimizer.parameters
-    ]
-    for parameter, buffer in zip(optimizer.parameters, buffers, strict=True):
-        optimizer.collect(parameter, buffer, borrowed=True)
-    optimizer.step()
-    for buffer in buffers:
-        buffer.fill_(-1)
-    for name, weight in optimizer.weights().items():
-        assert (weight < before[name]).all(), name
     optimizer.close()
 
 

@@ -4,11 +4,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from offload_pair import DEVICE, LateLane, two_layers  # noqa: E402
 from torch import nn  # noqa: E402
 
 from busbw.core.errors import NoMeasurement  # noqa: E402
 from busbw_accel import offload  # noqa: E402
 from busbw_accel.offloading import copy_streams, host_memory, state_memory  # noqa: E402
+from busbw_accel.offloading import optimizer as optimizers  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -199,3 +201,24 @@ def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
     lane.throttle()
     # what is left is just the limit
     assert [transfer.ended for transfer in copies] == [True, True, False, False]
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="copies are late there anyway")
+def test_memory_of_borrowed_gradients_is_used_again_only_after_their_copies(monkeypatch):
+    monkeypatch.setattr(optimizers, "Lane", LateLane)
+    net = two_layers()
+    optimizer = offload(
+        net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.0), max_norm=None
+    )
+    before = {name: weight.clone() for name, weight in optimizer.weights().items()}
+    buffers = [
+        torch.ones(parameter.count, dtype=torch.bfloat16) for parameter in optimizer.parameters
+    ]
+    for parameter, buffer in zip(optimizer.parameters, buffers, strict=True):
+        optimizer.collect(parameter, buffer, borrowed=True)
+    optimizer.step()
+    for buffer in buffers:
+        buffer.fill_(-1)
+    for name, weight in optimizer.weights().items():
+        assert (weight < before[name]).all(), name
+    optimizer.close()

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from offload_pair import DEVICE  # noqa: E402
+from offload_pair import DEVICE, Pair  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -192,3 +192,16 @@ def test_a_forward_between_backward_and_step_is_refused_only_while_gradients_are
     optimizer.step()
     net(inputs())
     optimizer.close()
+
+
+def test_streamed_weights_are_not_mistaken_for_gradients_between_backward_and_step():
+    pair = Pair(max_norm=1.0, stream_weights=True)
+    pair.step(0)
+    before = {name: weight.clone() for name, weight in pair.net.state_dict().items()}
+    pair.loss(1).backward()
+    assert all(torch.equal(weight, before[name]) for name, weight in pair.net.state_dict().items())
+    pair.optimizer.close()
+    assert all(
+        torch.equal(weight.cpu(), before[name].cpu())
+        for name, weight in pair.net.named_parameters()
+    )

@@ -2,10 +2,13 @@
 pieces, which are updated one by one.
 """
 
+import time
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from offload_pair import WIDTH, Pair  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
 
@@ -139,3 +142,29 @@ def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
     net(inputs)
     assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]
     optimizer.close()
+
+
+@pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
+def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, stream_weights):
+    pair = Pair(stream_weights=stream_weights)
+    update = pair.optimizer.worker.adam.update
+
+    def slow(rule, gradient, *more):
+        # those of `bare` come last
+        time.sleep(0.05 if gradient.numel() == WIDTH * WIDTH else 0.002)
+        update(rule, gradient, *more)
+
+    monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
+    for seed in range(2):
+        pair.step(seed)
+    with torch.no_grad():
+        at_once = pair.loss(7)
+        pair.optimizer.ready()
+        assert pair.loss(7) == at_once
+    if not stream_weights:  # members of `bare` do not run
+        assert {
+            parameter.name.split(".")[0]
+            for parameter in pair.optimizer.parameters
+            if parameter.unit.order == 0
+        } == {"tokens", "bare"}
+    pair.optimizer.close()

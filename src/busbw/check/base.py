@@ -49,9 +49,8 @@ class CheckOf(Generic[Subject]):
         """The findings with the check's id, the one with the largest weight first."""
         missing = self.missing(subject)
         findings = [missing] if missing else self.judge(subject)
-        return [
-            checked(self.row, finding) for finding in sorted(findings, key=_weight, reverse=True)
-        ]
+        heaviest_first = sorted(findings, key=lambda finding: finding.weight, reverse=True)
+        return [checked(self.row, finding) for finding in heaviest_first]
 
 
 def checked(row: CheckRow, finding: Finding) -> ReportedFinding:
@@ -72,10 +71,6 @@ def checked(row: CheckRow, finding: Finding) -> ReportedFinding:
         stays=row.stays if bad else "",
         optional=finding.optional,
     )
-
-
-def _weight(finding: Finding) -> float:
-    return finding.weight
 
 
 Check = CheckOf[Machine]

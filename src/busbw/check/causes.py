@@ -126,8 +126,5 @@ def _same_part(finding: ReportedFinding, other: ReportedFinding) -> bool:
 def _names(finding: ReportedFinding, part: ReportedFinding) -> bool:
     """Whether the finding names the part of the other."""
     text = f"{finding.subject}: {finding.message}"
-    return bool(part.subject) and _word(part.subject).search(text) is not None
-
-
-def _word(text: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.]){re.escape(text)}(?!\w)")
+    word = rf"(?<![\w.]){re.escape(part.subject)}(?!\w)"
+    return bool(part.subject) and re.search(word, text) is not None

@@ -45,7 +45,8 @@ def _faults(nodes: Sequence[CheckReport], level: str) -> list[Element]:
     names = node_names(nodes)
     groups = group(nodes, SHOWN_GRADES)
     bad = [fault for fault in groups if grade(fault.first) != NO_DATA]
-    parts = [_cards(bad, names)] if bad else [tag("p", NOTHING_WRONG)]
+    cards = (_card(fault, names) for fault in bad)
+    parts = [tag("ul", *cards, class_="findings") if bad else tag("p", NOTHING_WRONG)]
     without = [fault for fault in groups if grade(fault.first) == NO_DATA]
     if without:
         parts.append(_without_data(without, names))
@@ -61,10 +62,6 @@ def _without_data(groups: Sequence[FindingGroup], names: Sequence[str]) -> Eleme
         lines.append([", ".join((fault.first.name, *fault.same_in)), fault.headline, where])
     title = f"No data for {counted(len(checks), 'check')}"
     return foldable(title, text_table(("check", "why", "nodes"), lines, title), None)
-
-
-def _cards(faults: Sequence[FindingGroup], names: Sequence[str]) -> Element:
-    return tag("ul", *(_card(fault, names) for fault in faults), class_="findings")
 
 
 def _card(fault: FindingGroup, names: Sequence[str]) -> Element:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from busbw.check.types import CheckReport, Evidence, ReportedFinding
+from busbw.check.types import CheckReport, ReportedFinding
 from busbw.core.finding import Verdict
 
 WIDTH = 59
@@ -133,7 +133,8 @@ def _version_lines(report: CheckReport) -> Iterator[str]:
         for evidence in finding.evidence:
             match = FIRMWARE.fullmatch(evidence.where)
             netdev = match.group(1) if match else ""
-            driver = _value_at(finding.evidence, f"ethtool -i {netdev}: version")
+            where = f"ethtool -i {netdev}: version"
+            driver = next((value.seen for value in finding.evidence if value.where == where), "")
             if netdev and driver:
                 pair = f"{netdev}: {driver}/{evidence.seen.partition(' ')[0]}"
                 yield _line("drv_fw_ver", pair, "fail" if bad else "ok")
@@ -156,7 +157,3 @@ def _pcie_answers(report: CheckReport, device: str) -> set[str]:
         for finding in report.findings
         if finding.layer == "PCIe" and finding.subject == device and finding.verdict in ANSWERS
     }
-
-
-def _value_at(evidence: tuple[Evidence, ...], where: str) -> str:
-    return next((value.seen for value in evidence if value.where == where), "")

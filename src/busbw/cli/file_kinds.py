@@ -125,7 +125,9 @@ def load(
     if document is not None:
         return document
     if file_kinds.title(data) == file_kinds.SNAPSHOT:
-        return _snapshot(data, file)
+        from busbw.host.snapshot import parse_archive
+
+        return _checked(parse_archive(data, file), file)
     _refuse_several(data, file)
     try:
         return read(data, file, collective, table)
@@ -154,13 +156,6 @@ def _kernel_log(data: bytes, file: str) -> FileContent | None:
 
     source = kernel_log_file.source(data, file)
     return _checked(source, file) if source else None
-
-
-def _snapshot(data: bytes, file: str) -> FileContent:
-    """A snapshot as its checks and facts."""
-    from busbw.host.snapshot import parse_archive
-
-    return _checked(parse_archive(data, file), file)
 
 
 def _checked(source: Source, file: str) -> FileContent:

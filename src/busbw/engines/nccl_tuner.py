@@ -1,7 +1,7 @@
 """Steers NCCL through the tuner plugin of busbw-native, which NCCL has loaded into this process."""
 
 import ctypes
-from collections.abc import Iterator
+from itertools import product, starmap
 
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 from busbw.core.tuning import TUNED, TuningChoice
@@ -41,15 +41,10 @@ class NcclTuner:
     def costs(self) -> dict[TuningChoice, float]:
         table = (ctypes.c_float * ENTRIES)()
         count = self._library.busbw_tuner_costs(table, ENTRIES)
-        costs = zip(_all_choices(), table[:count], strict=False)
+        # in the order of the plugin's table
+        choices = starmap(TuningChoice, product(ALGORITHMS, PROTOCOLS))
+        costs = zip(choices, table[:count], strict=False)
         return {choice: cost * US for choice, cost in costs if cost >= 0}
 
     def nodes(self) -> int:
         return int(self._library.busbw_tuner_nodes())
-
-
-def _all_choices() -> Iterator[TuningChoice]:
-    """All choices in the order of the plugin's table."""
-    for algorithm in ALGORITHMS:
-        for protocol in PROTOCOLS:
-            yield TuningChoice(algorithm, protocol)

@@ -52,7 +52,7 @@ def _sweep_facts(result: Result) -> dict[str, Any]:
         "min_bytes": min(sizes, default=0),
         "max_bytes": max(sizes, default=0),
         "peak_busbw": top.busbw if top else 0.0,
-        "counts": _counts_source(result),
+        "counts": result.traffic.source if result.traffic else "",
     }
 
 
@@ -78,7 +78,3 @@ def _date_text(start: str, now: datetime) -> str:
     except ValueError:
         date = now
     return date.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _counts_source(result: Result) -> str:
-    return result.traffic.source if result.traffic else ""

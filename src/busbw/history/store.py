@@ -246,14 +246,9 @@ def _prepare(connection: sqlite3.Connection, file: Path, *, create: bool) -> Non
     connection.execute("PRAGMA foreign_keys = on")  # a migration may replace a table
 
 
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code, 0 where the error has none."""
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-
-
 def explained(error: sqlite3.Error, file: Path, wait_s: float) -> BusbwError:
     """SQLite's error as one of busbw's. A failed transaction has changed nothing."""
-    code = _code(error)
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # the primary one; 0: none
     if code == sqlite3.SQLITE_BUSY:
         return TimedOut(
             f"{file}: locked by another program for more than {wait_s:g} s", f"fuser -v {file}"

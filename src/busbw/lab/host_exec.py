@@ -12,10 +12,9 @@ import selectors
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from busbw.core.env import LAB_RATE
 from busbw.host.process import die_with_parent
@@ -190,7 +189,8 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
             process = undo.enter_context(command)
             undo.callback(process.kill)
             running.append(process)
-            for stream, write in _outputs(process, out, err):
+            assert process.stdout and process.stderr
+            for stream, write in ((process.stdout, out), (process.stderr, err)):
                 selector.register(
                     stream, selectors.EVENT_READ, _HostOutput(host.name, write, _decoder())
                 )
@@ -201,14 +201,6 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
             raise
         codes = [process.wait() for process in running]
         return max(SIGNAL_EXIT_BASE - code if code < 0 else code for code in codes)
-
-
-def _outputs(
-    process: "subprocess.Popen[bytes]", out: Write, err: Write
-) -> Iterator[tuple[IO[bytes], Write]]:
-    assert process.stdout and process.stderr
-    yield process.stdout, out
-    yield process.stderr, err
 
 
 def _decoder() -> io.IncrementalNewlineDecoder:

@@ -131,7 +131,8 @@ def _cell(pair: str, flow: PairFlow | None, full: float, x: float, y: float) -> 
 
 
 def _square(value: Color) -> Element:
-    return tag("rect", width=CELL_UNITS - 1, height=CELL_UNITS - 1, fill=_hex(value))
+    color = "#{:02x}{:02x}{:02x}".format(*value)
+    return tag("rect", width=CELL_UNITS - 1, height=CELL_UNITS - 1, fill=color)
 
 
 def _failed() -> Element:
@@ -169,10 +170,6 @@ def _titles(report: LinkReport) -> list[str]:
     if report.spec.method == TCP:
         titles.append("resent")
     return titles
-
-
-def _hex(value: Color) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*value)
 
 
 def _table(report: LinkReport, rail: int) -> Element:

@@ -127,7 +127,8 @@ class RunRecord:
             self._check_own(self.file)
             save(data, self.file, placing=self._own.append)
             self.saved, self.problem = self.measured, None
-            self._drop_copy()
+            _unlink(self.elsewhere)  # the file has all rows again
+            self.elsewhere = None
         except BusbwError as error:
             self._rescue(data, self.file, error)
         end = time.monotonic()
@@ -155,11 +156,6 @@ class RunRecord:
             error.add(f"; the rows are in {self.elsewhere} instead")
         if before not in (None, self.elsewhere):
             _unlink(before)
-
-    def _drop_copy(self) -> None:
-        """The file has all rows again."""
-        _unlink(self.elsewhere)
-        self.elsewhere = None
 
 
 def _save_elsewhere(data: bytes, file: Path, before: Path | None = None) -> Path | None:

@@ -29,7 +29,8 @@ def prediction(answer: Prediction, prefix: str) -> list[Element]:
     The ids of plots begin with `prefix`.
     """
     about = answer.described
-    parts = [*prose(prediction_text.title(answer)), *prose(_links(answer))]
+    links = "\n".join(explanation_text.links(about))
+    parts = [*prose(prediction_text.title(answer)), *prose(links)]
     if answer.rows:
         columns, order = prediction_text.COLUMNS, (*prediction_text.DROP_ORDER, BASIS)
         table = column_table(columns, answer.rows, "Expected times", order)
@@ -45,10 +46,6 @@ def prediction(answer: Prediction, prefix: str) -> list[Element]:
         level="h3",
     )
     return [*parts, bounds, *prose(explanation_text.notes(about, answer.notes))]
-
-
-def _links(answer: Prediction | PatternPrediction) -> str:
-    return "\n".join(explanation_text.links(answer.described))
 
 
 def _plots(rows: Sequence[Forecast], prefix: str) -> Iterator[Element]:

@@ -4,7 +4,7 @@ from busbw.core.finding import Verdict
 from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome
 from busbw.core.topology import Host, Topology
-from busbw.model.rule import Conclusion, FindingRule, Run
+from busbw.model.rule import Conclusion, FindingRule
 
 PACED = "bbr"  # prefix of all its versions
 SOCKET = "Socket"  # NCCL's name of its own TCP
@@ -39,16 +39,12 @@ def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
 
 
-def _find_paced(run: Run) -> Conclusion | None:
-    return paced(run.result, run.topology)
-
-
 RULES = (
     FindingRule(
         "tcp_congestion",
         (Verdict.WARN,),
         "hosts exchanged data over the system's TCP, and its congestion control is BBR "
         "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))",
-        _find_paced,
+        lambda run: paced(run.result, run.topology),
     ),
 )

@@ -21,10 +21,6 @@ PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")
 MAX_ROWS, RUNS_NAMED = 20, 3
 
 
-def _basis(row: Forecast) -> str:
-    return "extrapolated" if row.extrapolated else row.basis
-
-
 def _time_range(row: Forecast) -> str:
     """The times of the range of busbw, the shortest first."""
     shortest_s, longest_s = row.time_s * row.busbw / row.high, row.time_s * row.busbw / row.low
@@ -43,7 +39,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="algorithm", value=lambda row: row.algorithm, left=True),
     Column(title="protocol", value=lambda row: row.protocol, left=True),
     Column(title="bound by", value=lambda row: row.regime, left=True),
-    Column(title="from", value=_basis, left=True),
+    Column(
+        title="from", value=lambda row: "extrapolated" if row.extrapolated else row.basis, left=True
+    ),
 )
 
 

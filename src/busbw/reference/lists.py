@@ -13,7 +13,9 @@ DROP_ORDER = ("fabric", "peak GB/s", "NCCL", "NICs", "type", "sizes")
 
 # The values take a ReferenceCurve.
 COLUMNS: tuple[Column, ...] = (
-    Column(title="system", value=lambda curve: _shape(curve)),
+    Column(
+        title="system", value=lambda curve: f"{curve.hosts} x {curve.per_host} {curve.gpu.upper()}"
+    ),
     Column(title="NICs", value=lambda curve: curve.nics or "-", left=True),
     Column(title="fabric", value=lambda curve: curve.fabric or "-", left=True),
     Column(title="collective", value=lambda curve: curve.collective, left=True),
@@ -115,10 +117,6 @@ def sizes_text(curve: ReferenceCurve) -> str:
     """`64K to 8G`."""
     first, last = short_size(curve.sizes[0]), short_size(curve.sizes[-1])
     return first if first == last else f"{first} to {last}"
-
-
-def _shape(curve: ReferenceCurve) -> str:
-    return f"{curve.hosts} x {curve.per_host} {curve.gpu.upper()}"
 
 
 def _peak(curve: ReferenceCurve) -> float:

@@ -63,13 +63,13 @@ def _short_text(value: int) -> str:
 
 def _check_cell(cell: Cell, where: str) -> None:
     for name, value, unit in (
-        ("time", cell.time_s, "s"),
-        ("algbw", cell.algbw / 1e9, "GB/s"),
-        ("busbw", cell.busbw / 1e9, "GB/s"),
+        ("a time", cell.time_s, "s"),
+        ("an algbw", cell.algbw / 1e9, "GB/s"),
+        ("a busbw", cell.busbw / 1e9, "GB/s"),
     ):
         if value < 0:
             raise UsageError(
-                f"{where}: a {name} of {value:g} {unit}", "give the file as its program wrote it"
+                f"{where}: {name} of {value:g} {unit}", "give the file as its program wrote it"
             )
     _check_samples(cell.samples_s or [], cell.skipped, where)
 

@@ -55,6 +55,8 @@ def test_every_row_is_written_to_the_file_immediately(
     monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # also on a busy machine
     file = tmp_path / "result.json"
     record = RunRecord(file)
+    record.take(Note("hello"))
+    assert record.result is None, "a note is not part of the result"
     assert not file.exists(), "nothing is written before the run starts"
     record.take(started())
     assert (read(file).rows, read(file).complete) == ([], False)
@@ -97,13 +99,6 @@ def test_a_program_suspended_while_it_writes_continues_writing(
     assert saved == [1, 1, 1, 2]
 
 
-def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path / "result.json")
-    record.take(Note("hello"))
-    assert list(tmp_path.iterdir()) == []
-    assert record.result is None
-
-
 @pytest.mark.parametrize(("mask", "shared_mode"), [(0o022, 0o644), (0o000, 0o666), (0o077, 0o600)])
 def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(
     tmp_path: Path, mask: int, shared_mode: int
@@ -129,17 +124,6 @@ def test_a_reason_of_the_end_is_kept_without_secrets(tmp_path: Path) -> None:
     record.take(started())
     record.run_aborted("mpirun -x HF_TOKEN=abcdef ended with 1")
     assert read(tmp_path / "result.json").errors == ["mpirun -x HF_TOKEN=*** ended with 1"]
-
-
-def test_without_a_file_the_result_stays_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    record = RunRecord(None)
-    record.take(started())
-    record.take(row(0))
-    assert len(record.result.rows) == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,14 +313,16 @@ def test_rows_are_saved_elsewhere_once_the_directory_has_vanished(
     assert not saved.exists(), "the file has all rows again"
 
 
-def test_a_run_without_a_file_is_saved_in_the_home_if_the_working_directory_cannot_be_written(
+def test_a_run_without_a_file_stays_in_memory_until_it_is_kept_in_the_home_if_need_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir("/proc")
+    monkeypatch.chdir(tmp_path)
     record = RunRecord()
     record.take(started())
     record.take(row(0))
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.chdir("/proc")  # cannot be written
     record.keep(Path("busbw-result-1.json"))
     assert record.file == tmp_path / "busbw-result-1.json"
     assert len(read(record.file).rows) == 1

@@ -2,7 +2,7 @@
 
 import click
 
-from busbw.cli.options.parameters import COUNT, Seconds
+from busbw.cli.options.parameters import COUNT, POSITIVE, Seconds
 from busbw.cli.options.shared import options
 from busbw_accel.train.types import PRECISIONS
 
@@ -25,11 +25,7 @@ training_options = options(
         help="bf16, fp16: autocast; tf32: fp32 on TF32",
     ),
     click.option(
-        "--bucket-mb",
-        type=click.FloatRange(0, min_open=True),
-        default=25.0,
-        show_default=True,
-        help="DDP's bucket_cap_mb",
+        "--bucket-mb", type=POSITIVE, default=25.0, show_default=True, help="DDP's bucket_cap_mb"
     ),
     click.option(
         "--limit",

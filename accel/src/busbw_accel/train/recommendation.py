@@ -137,13 +137,10 @@ def _bounds(run: PlanRun) -> list[Bound]:
     bounds = []
     for layout in run.layouts:
         steps = [layout_round.still_s for layout_round in layout.rounds]
-        name = f"a step on a perfect network{_size_text(run, layout)}"
+        size = "" if layout is run.layouts[0] else f" with {layout.bucket_mb:g} MB buckets"
+        name = f"a step on a perfect network{size}"
         bounds.append(Bound(alone, RoundValues(name, steps)))
     return bounds
-
-
-def _size_text(run: PlanRun, layout: BucketLayout) -> str:
-    return "" if layout is run.layouts[0] else f" with {layout.bucket_mb:g} MB buckets"
 
 
 def _only_run(plan: Plan) -> PlanRun:

@@ -43,6 +43,7 @@ def check_hosts(line: CommandLine) -> Iterator[Finding]:
     names: list[str] = []
     for host in line.hosts:
         names += _separated(host) if host.wrong else [_spelled(host)]
+    with_slots = [name if ":" in name else name + slots for name in names]
     first = wrong[0]
     message = (
         f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates"
@@ -52,16 +53,12 @@ def check_hosts(line: CommandLine) -> Iterator[Finding]:
         "",
         message,
         Evidence("-H", hosts, "h1:8,h2:8"),
-        fix=filled("-H {hosts}", hosts=",".join(_with_slots(name, slots) for name in names)),
+        fix=filled("-H {hosts}", hosts=",".join(with_slots)),
     )
 
 
 def _spelled(host: HostSlots) -> str:
     return f"{host.name}:{host.slots}" if host.slots else host.name
-
-
-def _with_slots(name: str, slots: str) -> str:
-    return name if ":" in name else name + slots
 
 
 def _separated(host: HostSlots) -> list[str]:

@@ -300,12 +300,11 @@ def judge(
         return examine(source, checks, name)
     expected = parse(expect.file)
     chosen = [expectation for expectation in EXPECTATIONS if expectation.row.id in expect.ids]
-    of_file = [_bind(expectation, expected) for expectation in chosen]
+    of_file = [
+        CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
+        for expectation in chosen
+    ]
     return settled(examine(source, [*checks, *of_file], name), expected)
-
-
-def _bind(expectation: Expectation, expected: ExpectationFile) -> Check:
-    return CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
 
 
 def _judge_expectation(

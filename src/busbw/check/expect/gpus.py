@@ -316,7 +316,7 @@ def expect_nvlinks(target: Target) -> Iterator[Finding]:
                 expected.nvlink_gb_s,
                 ("gpus", "nvlink_gb_s"),
                 place,
-                unit=_gb_s,
+                unit="{:g} GB/s".format,
             )
         yield from compared.findings()
 
@@ -339,7 +339,3 @@ def _judge_switches(target: Target, expected: int | None) -> Iterator[Finding]:
     else:
         fix = "drain the node and reboot it; if it stays, replace the baseboard"
         yield failed("", f"{text}, expected {expected}", evidence, fix=fix)
-
-
-def _gb_s(rate: float) -> str:
-    return f"{rate:g} GB/s"

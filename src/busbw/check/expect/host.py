@@ -278,7 +278,7 @@ def _compare_link(
         expected.pcie_gt_s,
         (*table, "pcie_gt_s"),
         f"{device_directory(bdf)}/{which}",
-        unit=_gt_s,
+        unit="{:g} GT/s".format,
     )
     compared.least(
         "PCIe width",
@@ -286,14 +286,6 @@ def _compare_link(
         expected.pcie_width,
         (*table, "pcie_width"),
         f"{device_directory(bdf)}/current_link_width",
-        unit=_lanes,
+        unit="x{:g}".format,
     )
     return compared.findings()
-
-
-def _gt_s(speed: float) -> str:
-    return f"{speed:g} GT/s"
-
-
-def _lanes(width: float) -> str:
-    return f"x{width:g}"

@@ -160,7 +160,8 @@ def _judge_selection(
     missing = selection.unmatched(devices)
     if missing:
         message = f"{setting.text}: this host has no {', '.join(missing)}"
-        return warned("", message, *evidence, fix=_chosen_names(setting, selection, chosen))
+        fix = setting.change_to(selection.restricted_to(chosen))
+        return warned("", message, *evidence, fix=setting.unset if selection.excluded else fix)
     wide = selection.too_wide(devices)
     if wide:
         also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
@@ -179,18 +180,9 @@ def _judge_selection(
             f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
         )
         keep = tuple(name for name in chosen if name not in slow)
-        return warned("", message, *evidence, fix=setting.change_to(_named_only(selection, keep)))
+        names = f"={','.join(keep)}" if selection.excluded else selection.restricted_to(keep)
+        return warned("", message, *evidence, fix=setting.change_to(names))
     return None
-
-
-def _chosen_names(setting: NcclSetting, selection: Selection, chosen: tuple[str, ...]) -> str:
-    return (
-        setting.unset if selection.excluded else setting.change_to(selection.restricted_to(chosen))
-    )
-
-
-def _named_only(selection: Selection, names: tuple[str, ...]) -> str:
-    return f"={','.join(names)}" if selection.excluded else selection.restricted_to(names)
 
 
 IB_DISABLE = CheckRow(

@@ -109,7 +109,8 @@ def check_pkey(machine: Machine) -> Iterator[Finding]:
     for port in ports:
         port_keys = keys[port.name]
         alike = next((group for group in groups if port in group), [port])
-        usual = _usual_keys([keys[other.name] for other in alike])
+        keys_alike = [keys[other.name] for other in alike]
+        usual = max(keys_alike, key=keys_alike.count)
         evidence = Evidence(
             f"{port.path}/pkeys/{index}", port_keys.get(index, "no key"), "0x8000 or more"
         )
@@ -146,10 +147,6 @@ def _keys_of(machine: Machine, port: RdmaPort) -> dict[int, str]:
         for index, text in texts.items()
         if text and text.startswith("0x") and int(text, 16)
     }
-
-
-def _usual_keys(keys: list[dict[int, str]]) -> dict[int, str]:
-    return max(keys, key=keys.count)
 
 
 def _index_of_nccl(machine: Machine) -> int:

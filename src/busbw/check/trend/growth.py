@@ -14,7 +14,7 @@ from busbw.check.pcie.errors import aer_counts
 from busbw.check.rates import BOOT_ID_FILE, TIME_CALL
 from busbw.check.registry import HOSTNAME
 from busbw.check.trend.outliers import find_outliers
-from busbw.check.trend.types import Growth, OutlierLink, TrendReport
+from busbw.check.trend.types import Growth, TrendReport
 from busbw.core.counters import Counter as Row
 from busbw.core.counters import CounterKind, Owner
 from busbw.core.errors import UsageError
@@ -127,14 +127,10 @@ def trend(files: Sequence[str]) -> TrendReport:
         hosts=sorted(compared),
         hours=max((_hours(snapshots) for snapshots in compared.values()), default=0.0),
         links=dict(Counter(kind for kind, _, _ in links)),
-        odd=sorted(odd, key=_chance),
+        odd=sorted(odd, key=lambda link: link.chance),
         grown=sorted((growth for growth in growths if growth.by), key=lambda growth: -growth.by),
         reasons=dict(sorted(reasons.items())),
     )
-
-
-def _chance(odd: OutlierLink) -> float:
-    return odd.chance
 
 
 def _hours(snapshots: Sequence[SnapshotCounts]) -> float:

@@ -14,6 +14,7 @@ from busbw.core.rates import parse_rate
 from busbw.core.sizes import duration
 
 COUNT = click.IntRange(1, 1_000_000)
+POSITIVE = click.FloatRange(0, min_open=True)
 DAY_S = 86400
 # In the meta of click's contexts: options and values that settings are the default of.
 SETTINGS_ARGV = "busbw.settings_argv"

@@ -74,11 +74,11 @@ def choose(files: Sequence[ReleaseFile], release: str, cuda: str) -> ReleaseFile
     wheel of `cuda` before others. None if there is none.
     """
     fitting = [file for file in files if file.release == release and file.fits()]
-    return min(fitting, key=lambda file: _preference(file, cuda), default=None)
-
-
-def _preference(file: ReleaseFile, cuda: str) -> tuple[bool, bool, bool]:
-    return not file.is_library, bool(file.cuda), file.cuda != cuda
+    return min(
+        fitting,
+        key=lambda file: (not file.is_library, bool(file.cuda), file.cuda != cuda),
+        default=None,
+    )
 
 
 def missing(folder: Path, files: Sequence[ReleaseFile], release: str) -> UsageError:

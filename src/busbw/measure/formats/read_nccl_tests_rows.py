@@ -113,7 +113,7 @@ def columns(line: str) -> Columns | None:
     if first is None or not _BUSBW.search(line):
         return None
     words = _WORD.findall(line[first.start() :].lstrip("# \t"))
-    names = [_present_title(title) for title, _ in words]
+    names = [PRESENT_TITLES.get(title.lower(), title.lower()) for title, _ in words]
     times = [index for index, name in enumerate(names) if name in TIMES]
     if not 1 <= len(times) <= 2 or names[0] != "size":
         return None
@@ -136,10 +136,6 @@ def columns(line: str) -> Columns | None:
         first="bytes" in first[0].lower(),
     )
     return with_units(titles, [unit for _, unit in words if unit])
-
-
-def _present_title(title: str) -> str:
-    return PRESENT_TITLES.get(title.lower(), title.lower())
 
 
 def with_units(titles: Columns, units: list[str]) -> Columns:

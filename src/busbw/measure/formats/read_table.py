@@ -217,9 +217,9 @@ class _Rows:
         if match is None:
             return None
         facts = dict(zip(self._titles, match.groups(), strict=True))
-        row = ResultRow(
-            self._size(facts["size"], before), 0, self._dtype(facts), "", -1, None, None, 0
-        )
+        size = self._size(facts["size"], before)
+        dtype = reading.element_type(facts.get("type", self._head.spec.get("datatype", "")))
+        row = ResultRow(size, 0, dtype, "", -1, None, None, 0)
         row.op = facts.get("op", "sum" if self._collective.reduces else "")
         row.root = int(facts.get("root", "-1"))
         row.repeat = int(facts.get("repeat", "0"))
@@ -230,9 +230,6 @@ class _Rows:
         row.out_of_place = self._main(facts, row)
         row.in_place = self._in_place(facts, row)
         return row
-
-    def _dtype(self, facts: dict[str, str]) -> str:
-        return reading.element_type(facts.get("type", self._head.spec.get("datatype", "")))
 
     def _size(self, text: str, before: ResultRow | None) -> int:
         """The bytes. A rounded size is that of the sweep which reads the same."""

@@ -54,10 +54,6 @@ DROP_ORDER = (
 )
 
 
-def _interval(result: Result, figure: Figure) -> str:
-    return half_width_text(figure)
-
-
 def _wrong(result: Result, figure: Figure) -> str:
     counts = [placement.cell.wrong for placement in figures(figure.row)]
     known_counts = [count for count in counts if count is not None]
@@ -83,10 +79,6 @@ def _ran(field: str) -> Callable[[Result, Figure], object]:
 
 def _repeats(result: Result) -> bool:
     return result.spec.sampling is not None and result.spec.sampling.repeats > 1
-
-
-def _stamped(result: Result) -> bool:
-    return bool(result.spec.report_timestamps)
 
 
 def _precise(result: Result) -> bool:
@@ -139,7 +131,13 @@ COLUMNS: tuple[Column, ...] = (
         width=8,
         shown=lambda result: bool(result.spec.report_cputime),
     ),
-    Column(title="+-", unit="%", value=_interval, width=4, shown=_precise),
+    Column(
+        title="+-",
+        unit="%",
+        value=lambda result, figure: half_width_text(figure),
+        width=4,
+        shown=_precise,
+    ),
     Column(title="n", value=lambda result, figure: figure.n, width=4, shown=_precise),
     Column(
         title="stop",
@@ -180,7 +178,7 @@ COLUMNS: tuple[Column, ...] = (
         title="timestamp",
         value=lambda result, figure: local_time(figure.row.timestamp) or "-",
         width=19,
-        shown=_stamped,
+        shown=lambda result: bool(result.spec.report_timestamps),
     ),
 )
 # By request: what NCCL ran each size with.

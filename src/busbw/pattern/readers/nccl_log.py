@@ -213,8 +213,9 @@ class _NcclLogReader:
                 self._comms.init(_start(self._process(prefix), init))
 
     def _problem(self, number: int, kind: str, text: bytes) -> None:
+        begin = text[:80].decode(errors="replace").strip()
         self._collector.add_problem(
-            f"{self._source.name}: line {number}: {kind} that cannot be read: {_shorten(text)}"
+            f"{self._source.name}: line {number}: {kind} that cannot be read: {begin}"
         )
 
     def _process(self, prefix: bytes) -> Process:
@@ -305,7 +306,3 @@ class _NcclLogReader:
 def _start(process: Process, match: re.Match[bytes]) -> Start:
     pointer, rank, ranks, hosts, device, identity = match.groups()
     return Start(process, pointer, device, int(rank), int(ranks), int(hosts or 0), identity)
-
-
-def _shorten(text: bytes) -> str:
-    return text[:80].decode(errors="replace").strip()

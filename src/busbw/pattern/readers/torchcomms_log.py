@@ -39,7 +39,7 @@ def read(source: PatternSource, collector: Collector) -> None:
             reader.line(text)
         except json_recovery.UNEXPECTED as error:
             collector.add_problem(
-                f"{source.name}: line {number}: {_shorten(text)} ({type(error).__name__})"
+                f"{source.name}: line {number}: {text[:60]} ({type(error).__name__})"
             )
 
 
@@ -156,7 +156,3 @@ def _total(fields: dict[str, str], side: str) -> int:
         if name in fields:
             return sum(int(value) for value in fields[name].split(",") if value)
     return 0
-
-
-def _shorten(text: str) -> str:
-    return text[:60]

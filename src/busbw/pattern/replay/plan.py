@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
-from busbw.core.dtypes import DTYPES, DType
+from busbw.core.dtypes import DTYPES
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.layouts import Layout, matrix_totals
 from busbw.core.pattern import RECV, SEND, Comm, Pattern, PatternCall, PatternRow
@@ -262,7 +262,7 @@ def _call(row: PatternRow, places: Sequence[int]) -> base.CollectiveCall | None:
         return None
     if collective.ranks_power_of_two and ranks & (ranks - 1):
         return None
-    dtype = _type(row)
+    dtype = next((kind for kind in DTYPES if kind.name == row.dtype), BYTES)
     count = row.count
     if not row.dtype:
         count = row.bytes // (collective.algbw_multiple(ranks) * dtype.itemsize)
@@ -279,10 +279,6 @@ def _call(row: PatternRow, places: Sequence[int]) -> base.CollectiveCall | None:
         count * unit.recv // unit.count,
         in_place=False,
     )
-
-
-def _type(row: PatternRow) -> DType:
-    return next((kind for kind in DTYPES if kind.name == row.dtype), BYTES)
 
 
 def _places(comm: Comm) -> Sequence[int]:

@@ -49,17 +49,14 @@ def _line(bar: Bar, longest: float, limit: LimitLine | None) -> Element:
     drawing = tag("svg", class_="bar", aria_hidden="true")
     start = 0.0
     for color, part in enumerate(bar.parts):
-        add(drawing, _rectangle(start / longest, part / longest, f"bar-part s{color}"))
+        x, width = _percent(start / longest), _percent(part / longest)
+        add(drawing, tag("rect", x=x, width=width, height="100%", class_=f"bar-part s{color}"))
         start += part
     if limit:
         at = _percent(min(limit.value / longest, 0.997))
         add(drawing, tag("line", x1=at, x2=at, y1="0", y2="100%", class_="bar-limit"))
     label = tag("span", *breakable(bar.label), class_="bar-label")
     return tag("li", label, drawing, tag("span", bar.figure, class_="bar-figure"))
-
-
-def _rectangle(start: float, width: float, classes: str) -> Element:
-    return tag("rect", x=_percent(start), width=_percent(width), height="100%", class_=classes)
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.cli.options.parameters import Rate, not_empty
+from busbw.cli.options.parameters import POSITIVE, Rate, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
@@ -34,9 +34,7 @@ memory_options = options(
         help="with --memory: host memory for states, like 100G  [default: read]",
     ),
     click.option(
-        "--tflops",
-        type=click.FloatRange(0, min_open=True),
-        help="with --memory: bf16 TFLOP/s that the GPU reaches",
+        "--tflops", type=POSITIVE, help="with --memory: bf16 TFLOP/s that the GPU reaches"
     ),
     click.option(
         "--pcie",
@@ -45,7 +43,7 @@ memory_options = options(
     ),
     click.option(
         "--adam-rate",
-        type=click.FloatRange(0, min_open=True),
+        type=POSITIVE,
         help="with --memory: AdamW's updates on the CPU, in 1e9 a second",
     ),
     click.option(
@@ -55,9 +53,7 @@ memory_options = options(
         help="with --memory: GPUs in words, like h100x8, for the rate of PCIe",
     ),
     click.option(
-        "--max-norm",
-        type=click.FloatRange(0, min_open=True),
-        help="with --memory: gradients are clipped to this norm",
+        "--max-norm", type=POSITIVE, help="with --memory: gradients are clipped to this norm"
     ),
 )
 

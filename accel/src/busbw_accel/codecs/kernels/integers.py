@@ -10,6 +10,7 @@ import triton.language as tl
 
 from busbw_accel.codecs.base import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 from busbw_accel.codecs.kernels.averaging import exact, share
+from busbw_accel.codecs.kernels.undo import note_not_finite
 
 # Lengths of gradients are not in do_not_specialize: most are multiples of 16, for which Triton
 # generates wide loads.
@@ -184,8 +185,7 @@ def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BITS
 def _put(part, within, inside, value, wrong):
     value = value.to(part.dtype.element_ty)
     tl.store(part + within, value, mask=inside)
-    if tl.sum((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
-        tl.store(wrong, 1)
+    note_not_finite(value, wrong)
 
 
 def packed(

@@ -18,7 +18,7 @@ from busbw_accel.codecs.kernels.orthonormal import (
     turns_of,
 )
 from busbw_accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
-from busbw_accel.codecs.kernels.undo import restore
+from busbw_accel.codecs.kernels.undo import note_not_finite, restore
 from busbw_accel.codecs.powersgd_math import MatrixLayout, apart, room
 from busbw_accel.communicator import Communicator
 
@@ -190,7 +190,7 @@ def _multiply(
             tl.store(part + at, value, mask=at < columns)
             if FED:
                 tl.store(total + at, tl.zeros((ROWS * COLUMNS,), tl.float32), mask=at < columns)
-            _look(value, wrong)
+            note_not_finite(value, wrong)
     else:
         row = tl.arange(0, ROWS)
         for first in range(0, columns, COLUMNS):
@@ -214,13 +214,7 @@ def _multiply(
                 )
             value = product.to(part.dtype.element_ty)
             tl.store(part + at, value, mask=inside)
-            _look(value, wrong)
-
-
-@triton.jit
-def _look(value, wrong):
-    if tl.max((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
-        tl.store(wrong, 1)
+            note_not_finite(value, wrong)
 
 
 @triton.jit

@@ -13,6 +13,7 @@ import triton.language as tl
 from busbw_accel.codecs import sparse_packing
 from busbw_accel.codecs.base import CORRECTION, FAR, FILL, STEP_TURN, TURN, State
 from busbw_accel.codecs.kernels.averaging import exact, share
+from busbw_accel.codecs.kernels.undo import note_not_finite
 
 TILE = 1024  # larger tiles are slower because of their inner prefix sum
 SAMPLE = 1 << 15
@@ -217,8 +218,7 @@ def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.const
         there &= at < length
         summed = tl.load(out + at, mask=there, other=0.0) + value
         tl.store(out + at, summed, mask=there)
-        if tl.sum((~(tl.abs(summed) < float("inf"))).to(tl.int32)) > 0:
-            tl.store(wrong, 1)
+        note_not_finite(summed, wrong)
 
 
 def packed(

@@ -9,6 +9,13 @@ import triton.language as tl
 TILE, PROGRAMS = 4096, 256  # few programs, since there is usually nothing to do
 
 
+@triton.jit
+def note_not_finite(value, wrong) -> None:
+    """Set `wrong` to 1 if a value is infinite or NaN."""
+    if tl.max((~(tl.abs(value.to(tl.float32)) < float("inf"))).to(tl.int32)) > 0:
+        tl.store(wrong, 1)
+
+
 @triton.jit(do_not_specialize=["length"])
 def _restore(rest, before, wrong, length, KEPT: tl.constexpr, TILE: tl.constexpr):
     if tl.load(wrong) != 0:
