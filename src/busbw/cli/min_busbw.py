@@ -107,8 +107,9 @@ class Minimum:
         figure, ran, compared = found
         if compared.median is None:
             return Exit.OK, ""
-        share = f" is {share_text(compared, ran)} ({sources(ran)})"
-        return _judge(figure, (self.share or 0.0) * compared.median, self._option, share)
+        least = (self.share or 0.0) * compared.median
+        code, text = _judge(figure, least, self._option, f" is {share_text(compared, ran)}")
+        return code, f"{text} ({sources(ran)})" if text else ""
 
     def _refuse_without_reference(self, result: Result) -> None:
         """NoMeasurement if no run of the same system and collective is known."""
