@@ -56,7 +56,7 @@ suite: .venv/test.stamp lint ## the tests of modules and of trainings
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
-	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
+	$(BIN)/mypy && PYTHONPATH=accel/src $(BIN)/lint-imports --no-cache
 
 plugin: ## build the network plugin
 	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package busbw-plugin
