@@ -175,6 +175,35 @@ def test_infinite_gradients_propagate_and_keep_the_residual(infinite):
     assert not bool(residual.any())
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize(
+    ("way", "infinite", "values", "momentum"),
+    [
+        ("_exchange_in_kernels", "nan", "fp32", 0.0),
+        ("_exchange_in_kernels", "-inf", "fp16", 0.0),
+        ("_exchange_in_torch", "nan", "fp16", 0.0),
+        ("_exchange_in_torch", "-inf", "fp32", 0.0),
+        ("_exchange_in_torch", "-inf", "fp32", 0.9),
+    ],
+)
+def test_infinite_gradients_without_room_are_seen_in_their_step_and_gone_after_it(
+    way, infinite, values, momentum
+):
+    """Where more elements reach the threshold than there is room for, some wait."""
+    whole = {"compress_least": 0, "dense_below_2d": False} if momentum else {}
+    settings = Settings(method="topk", ratio=0.01, values=values, momentum=momentum, **whole)
+    codec = TopK(settings)
+    state, communicator = {}, Communicator(None, 1, 0, 1)
+    for step in range(6):
+        part = torch.ones(LENGTH, device=DEVICE)  # all reach the threshold
+        if step == 1:
+            begin = step * topk.TURN % LENGTH
+            part[begin - 1] = float(infinite)  # the last in the order of the step
+        getattr(codec, way)(part, communicator, state, step, ROOM)
+        assert bool(torch.isfinite(part).all()) == (step != 1), step
+        assert bool(torch.isfinite(state[RESIDUAL]).all())
+
+
 def test_a_sum_that_fp16_cannot_have_counts_as_not_finite():
     blobs = [
         topk.packed(

@@ -31,7 +31,7 @@ LETTERS_BY_LONG_NAME = {
     "ngpus": "g",
     "nthreads": "t",
 }
-_PROGRAM = re.compile(rf"({'|'.join(BY_NAME)}|all_reduce_bias|hypercube)_perf(_mpi)?")
+_PROGRAM = re.compile(rf"({'|'.join(BY_NAME)}|all_reduce_bias)_perf(_mpi)?")
 _STARTERS = ("env", "exec", "time", "nohup", "if", "then", "else", "do", "!", "{")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 MIN_LARGEST_BYTES = 64 << 20

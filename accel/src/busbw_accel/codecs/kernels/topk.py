@@ -73,6 +73,7 @@ def _sum(
     thresholds,
     counts,
     largest,
+    wrong,
     length,
     size,
     tiles,
@@ -83,12 +84,15 @@ def _sum(
 ):
     """Store the total, the number of elements of the tile that reach each threshold, and its
     largest finite magnitude.
+
+    Sets `wrong` to 1 if an element is not finite.
     """
     tile = tl.program_id(0)
     at = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = at < length
     summed = _total(part, residual, at, inside, size, KEPT, EXACT)
     tl.store(total + at, summed, mask=inside)
+    note_not_finite(summed, wrong)
     magnitude = tl.abs(summed)
     for column in tl.static_range(2):
         # NaN does, so that it spreads to all ranks
@@ -243,6 +247,7 @@ def packed(
     scaled, has_residual = fmt == "fp16", residual is not None
     largest = torch.empty(tiles if scaled else 1, dtype=torch.float32, device=device)
     facts = torch.empty(3, dtype=torch.int32, device=device)
+    wrong = torch.zeros(1, dtype=torch.int32, device=device)
     if THRESHOLDS not in state:
         state[THRESHOLDS] = torch.full((3,), torch.inf, dtype=torch.float32, device=device)
     thresholds, aim = state[THRESHOLDS], room * FILL
@@ -265,7 +270,7 @@ def packed(
         SAMPLE=SAMPLE,
         num_warps=32,
     )
-    summed = part, from_, total, thresholds, counts, largest, length, float(size), tiles
+    summed = part, from_, total, thresholds, counts, largest, wrong, length, float(size), tiles
     _sum[(tiles,)](*summed, **flags, SCALED=scaled, TILE=TILE, num_warps=4)
     # The sum is over a flat tensor, which is much faster than over two rows.
     ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)
@@ -293,6 +298,7 @@ def packed(
         scale.masked_fill_(scale == 0, 1.0)
     else:
         scale.fill_(1.0)
+    scale.masked_fill_(wrong != 0, torch.nan)  # as sparse_packing says
     read = total, thresholds, ends, facts, scale
     _pack[(tiles,)](
         *read,
