@@ -22,9 +22,9 @@ help: ## print this list
 $(BIN)/python: ; $(PYTHON) -m venv .venv
 .venv/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[mpi]' && touch $@
-.venv/lint.stamp: .venv/run.stamp requirements-dev.txt
-	$(PIP) -r requirements-dev.txt && touch $@
-.venv/test.stamp: .venv/lint.stamp accel/pyproject.toml
+.venv/lint.stamp: .venv/run.stamp requirements-dev.txt accel/pyproject.toml
+	$(PIP) -r requirements-dev.txt -e accel && touch $@
+.venv/test.stamp: .venv/lint.stamp
 	$(PIP) -e '.[mpi,torch,cuda13]' -e accel && touch $@
 .venv/dist.stamp: .venv/run.stamp requirements-dist.txt
 	$(PIP) -r requirements-dist.txt && touch $@
@@ -32,7 +32,7 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-check: lint ## lint and fast unit tests, under 60 s once installed
+check: lint ## lint and the unit tests that need no PyTorch, four to five minutes on 2 cores
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAST)
 
 test: .venv/test.stamp ## lint, and run all tests; skips those whose program is missing (make test-tools)
@@ -56,7 +56,7 @@ suite: .venv/test.stamp lint ## the tests of modules and of trainings
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
-	$(BIN)/mypy && PYTHONPATH=accel/src $(BIN)/lint-imports --no-cache
+	$(BIN)/mypy && $(BIN)/lint-imports --no-cache
 
 plugin: ## build the network plugin
 	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package busbw-plugin
