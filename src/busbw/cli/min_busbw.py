@@ -60,9 +60,9 @@ class Minimum:
         """
         if not isinstance(result, Result) or not result.rows:
             return Exit.OK, ""
-        figure = headline(result)
         if self.busbw is None and self.share is None:
             return Exit.OK, ""
+        figure = headline(result)
         if figure is None:
             return Exit.UNKNOWN, f"{self._option} cannot be judged: its cells have no busbw"
         if self.busbw is not None:

@@ -130,12 +130,6 @@ def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
         cycles[key] += 1
 
 
-def peak(figures: Iterable[Figure]) -> Figure | None:
-    """The figure with the highest busbw; None if no busbw is a number."""
-    finite = (figure for figure in figures if math.isfinite(figure.cell.busbw))
-    return max(finite, key=lambda figure: figure.busbw, default=None)
-
-
 def precise_figures(result: Result) -> list[Figure]:
     """The cells that are as precise as requested, in table order.
 
