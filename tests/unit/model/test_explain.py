@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.explain import command
-from busbw.core.cells import all_figures, peak
+from busbw.core.cells import headline
 from busbw.core.result import Result
 from busbw.model import explanation_text
 from busbw.model.causes import stated
@@ -22,7 +22,7 @@ from busbw.report import read
 def explain_log(path: Path, system: str, nics: str, version: str, algo: str = "") -> Explanation:
     result = read.read(path.read_bytes(), path.name)
     assert isinstance(result, Result)
-    figure = peak(all_figures(result))
+    figure = headline(result)
     assert figure is not None
     setting = EstimateInputs(
         with_nics(parse_system(system), nics),
@@ -98,7 +98,7 @@ def test_what_ran_by_the_result_itself_is_named_if_the_links_allow_it(
 ) -> None:
     result = read.read(RAN.read_bytes(), RAN.name)
     assert isinstance(result, Result)
-    figure = peak(all_figures(result))
+    figure = headline(result)
     assert figure is not None
     setting = EstimateInputs(
         with_nics(parse_system("h200x2"), nics), release("2.28.9"), allowed({}, "all_reduce")
@@ -164,7 +164,7 @@ def one_row_text(
 
 def explained(result: Result, system: str, nics: str = "") -> Explanation:
     hardware = with_nics(parse_system(system), nics) if nics else parse_system(system)
-    figure = peak(all_figures(result))
+    figure = headline(result)
     assert figure is not None
     hosts, per_host = shape(result)
     slowing = stated(result, hardware.nics if hosts > 1 else 0)
