@@ -88,7 +88,8 @@ bench: .venv/test.stamp ## compare the mpi engine with a plain mpi4py loop, and 
 faults: .venv/test.stamp ## inject 300 seeded faults on emulated hosts and check how each run ends (needs root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)
 
-deep: .venv/lint.stamp ## fuzz all readers of files; loom, fuzzing and AddressSanitizer for native/; minutes, needs nightly Rust
+deep: .venv/test.stamp ## many examples of each property; fuzz all readers of files; loom, fuzzing and AddressSanitizer for native/; minutes, needs nightly Rust
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m hypothesis tests/unit
 	$(BIN)/python tools/fuzz/readers.py --seconds 120
 	native/deep.sh
 

@@ -103,7 +103,7 @@ SERVERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(SERVERS, st.sets(st.sampled_from(sorted(LOSSES.keys() - DEFECTS)), max_size=3))
 def test_any_server_meets_the_expectations_learned_from_it(server, losses):
     """Also of a server that has lost something: then less is expected of it."""
@@ -134,7 +134,7 @@ GARBAGE = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(st.integers(0, 10**6), GARBAGE, min_size=1, max_size=60))
 def test_expectations_learned_from_garbage_are_a_valid_file(garbage):
     tree = equipped(gpus=2, ports=2)

@@ -5,7 +5,7 @@ from cases_kernel_log import FIRES
 from fine_kernel_log import FINE
 from healthy import healthy
 from healthy_gpu import logged
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from looking import found, of
 
@@ -326,7 +326,6 @@ LINES = [line for lines in FIRES.values() for line, _, _ in lines]
 TEXT = st.text(max_size=30)
 
 
-@settings(max_examples=20)
 @given(TEXT, st.sampled_from(LINES), TEXT)
 def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line, after):
     cut = line[: len(line) // 2]

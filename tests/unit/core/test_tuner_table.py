@@ -3,7 +3,7 @@ named.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
@@ -42,7 +42,6 @@ def tables(draw: st.DrawFn) -> TunerTable:
     )
 
 
-@settings(max_examples=40)
 @given(tables())
 def test_a_table_is_read_as_it_was_written(table: TunerTable) -> None:
     assert parse(table.text(), "file") == table

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
 
 from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import SweepSpec
@@ -22,10 +21,6 @@ from busbw.measure.plan import buffer_bytes, capped_max
 from busbw.measure.runner import Runner
 
 sys.path.insert(0, str(Path(__file__).parent))  # printed_tables.py
-settings.register_profile(
-    "busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("busbw")  # a busy machine must not fail a test
 
 QUIET = {"noise": 0.0, "alpha_us": 10.0, "gbps": 100.0}
 ONE_SIZE = {

@@ -1,7 +1,7 @@
 """No log, however broken, raises anything but UsageError, and what is read can be shown."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from printed_tables import OLD, modern, old
 
@@ -74,7 +74,6 @@ def survives(text: str) -> None:
         assert all(view.render(result) is not None for view in VIEWS)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     sample=st.sampled_from(SAMPLES),
     edits=st.lists(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.finding import Verdict
@@ -227,7 +227,6 @@ PARTS = (
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PARTS), max_size=12))
 def test_damaged_lines_do_no_harm(parts: list[str]) -> None:
     ran = nccl_connections.read("".join(parts))

@@ -318,7 +318,7 @@ ROWS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=ROWS)
 def test_values_are_read_to_the_printed_precision(
     make: Make, drawn: list[tuple[int, int, tuple, tuple]]

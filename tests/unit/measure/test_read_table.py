@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from results import result as make_result
 
@@ -96,7 +96,6 @@ def sweeps(draw: st.DrawFn) -> Result:
     )
 
 
-@settings(max_examples=30)
 @given(sweeps())
 def test_what_is_read_prints_the_same_head_rows_and_findings(result: Result) -> None:
     text = printed(result)
@@ -109,7 +108,6 @@ def test_what_is_read_prints_the_same_head_rows_and_findings(result: Result) -> 
     assert again.wrong() == result.wrong()
 
 
-@settings(max_examples=30)
 @given(st.text(max_size=300) | st.binary(max_size=300).map(lambda data: data.decode("latin-1")))
 def test_anything_below_the_titles_is_read_or_skipped(text: str) -> None:
     head = table.header(make_result())
@@ -135,7 +133,6 @@ def damaged_tables(draw: st.DrawFn) -> str:
     return text[: draw(st.none() | st.integers(0, len(text)))]
 
 
-@settings(max_examples=100)
 @given(damaged_tables(), st.sampled_from(["all_reduce", "all_gather", "alltoallv"]))
 @example("AllReduce, 2 x EPYC on 1 host, nccl engine, NCCL 2.28.", "all_reduce")
 def test_a_damaged_table_is_read_and_printed_or_refused(text: str, collective: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.cli.predict import command
@@ -40,7 +40,6 @@ def all_pairs(ratio: float) -> Ratios:
     return {frozenset(pair): ratio for pair in pairs}
 
 
-@settings(max_examples=40)
 @given(works, st.floats(0, 10), st.booleans())
 def test_a_span_is_from_the_longest_chain_to_one_after_the_other(
     given_works: list[Work], others_s: float, known: bool
@@ -56,7 +55,6 @@ def test_a_span_is_from_the_longest_chain_to_one_after_the_other(
     assert together.least_s <= together.most_s <= apart_s(given_works) + others_s + 1e-9
 
 
-@settings(max_examples=40)
 @given(works, st.floats(1, 2))
 def test_measured_ratios_leave_no_range(given_works: list[Work], ratio: float) -> None:
     together = span(given_works, all_pairs(ratio), ran_together=True)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import NoMeasurement, UsageError
@@ -146,7 +146,6 @@ def test_other_documents_are_refused(data: bytes, message: str) -> None:
         topo_xml.read(data, "topo.xml")
 
 
-@settings(max_examples=150)
 @given(
     st.one_of(
         st.binary(max_size=300),

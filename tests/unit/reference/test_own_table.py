@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
@@ -80,7 +80,6 @@ def test_what_the_reader_refuses(data: bytes, text: str) -> None:
     assert error.value.hint
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_garbage_is_refused_or_read(data: st.DataObject) -> None:
     """Bytes of a table that were changed anywhere give a table or a UsageError."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from damaged_results import damaged
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
@@ -266,7 +266,6 @@ def test_a_broken_row_is_named(make: Make) -> None:
         read(document.encode(), "x")
 
 
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_a_file_cut_anywhere_gives_the_rows_that_are_whole(data: st.DataObject) -> None:
     content = (Path(__file__).parents[2] / "recorded" / REAL).read_bytes()
