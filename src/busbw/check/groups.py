@@ -60,13 +60,21 @@ class FindingGroup:
 
     @property
     def largest(self) -> list[HostText]:
-        """The largest values with their nodes, if there are more than two."""
-        return largest([HostText(item.node, item.finding.message) for item in self.findings])
+        """The largest values with their nodes, or of one node with its parts, if there are more
+        than two.
+        """
+        several = len(self.nodes) > 1
+        return largest(
+            [
+                HostText(item.node if several else item.finding.subject, item.finding.message)
+                for item in self.findings
+            ]
+        )
 
     @property
     def sample(self) -> list[NodeFinding]:
         """What was found on the node with the largest value, or on the first."""
-        values = self.largest
+        values = self.largest if len(self.nodes) > 1 else []
         node = values[0].host if values else self.findings[0].node
         return [item for item in self.findings if item.node == node]
 

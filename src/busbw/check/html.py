@@ -5,10 +5,11 @@ each node.
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from busbw.check.cluster_text import detail_lines, head_text, where_lines
+from busbw.check.cluster_text import head_text, where_lines
+from busbw.check.fault_text import check_name, detail_lines, parts_lines
 from busbw.check.groups import FindingGroup, group
 from busbw.check.nodes_html import facts_table, folded_nodes, node_parts, nodes_table
-from busbw.check.text import check_name, summary
+from busbw.check.text import summary
 from busbw.check.types import NO_DATA, SHOWN_GRADES, CheckReport, ClusterReport, grade, node_names
 from busbw.core.sizes import counted
 from busbw.ui.html.element import add, section, tag
@@ -70,7 +71,7 @@ def _card(fault: FindingGroup, names: Sequence[str]) -> Element:
     badge = tag("strong", verdict, class_=f"badge v-{verdict}")
     head = tag("p", badge, f" {fault.headline} ", tag("code", check_name(fault.first)[1:-1]))
     card = tag("li", head, class_=f"v-{verdict}")
-    where = where_lines(fault, names) if len(names) > 1 else []
+    where = where_lines(fault, names) if len(names) > 1 else parts_lines(fault)
     for line in (*where, *detail_lines(fault)):
         label, colon, text = line.strip().partition(": ")
         add(card, tag("p", tag("span", label, class_="name"), f" {text}" if colon else None))

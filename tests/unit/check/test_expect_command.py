@@ -55,10 +55,7 @@ def test_learn_and_expect(snapshots, capfd):
         capfd, "--from", snapshots / "worse.jsonl", "--expect", snapshots / "learned.toml"
     )
     assert code == 1
-    assert (
-        "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n"
-        "        also: mlx5_1, mlx5_2" in out
-    )
+    assert "FAIL    mlx5_[0-7] is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n" in out
     assert "seen: /sys/class/infiniband: none, expected 8 (learned.toml line 2" in out
     code, out, _ = run(
         capfd,
@@ -148,7 +145,7 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
     )
     code, out, _ = run(capfd, *words)
     assert code == 0
-    assert "MUTED   mlx5_0 is missing: 0 RDMA ports, expected 8 (fail)  [BW293 expect-ports]" in out
+    assert "MUTED   mlx5_[0-7] is missing: 0 RDMA ports, expected 8 (fail)\n" in out
     assert "until: 2999-01-01, muted.toml line" in out and "ticket 4711" in out
     code, out, _ = run(capfd, *words, "--brief")
     assert code == 0 and out.rstrip().endswith("muted=8")

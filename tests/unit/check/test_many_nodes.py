@@ -13,6 +13,7 @@ from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
 from busbw.check.registry import BY_NAME, ROWS
 from busbw.check.text import listing
+from busbw.check.text import text as machine_text
 from busbw.check.trend import text as trend_text
 from busbw.check.trend.types import Growth, TrendReport
 from busbw.check.types import CheckReport, ClusterReport, Evidence, ReportedFinding, overall
@@ -98,6 +99,19 @@ def test_counters_that_differ_are_a_range_with_the_largest_and_their_hosts():
         "        seen on gpu003: symbol_error: 120, expected 0",
         "        fix on gpu003: reseat the cable of mlx5_3",
     ]
+
+
+def test_parts_of_one_node_with_one_fault_are_one_entry():
+    found = [errors(port, 40 + port) for port in (7, 6, 5, 4, 3, 2, 1, 0)]
+    expected = [
+        "gpu-1: 1 check: 1 warn",
+        "",
+        "WARN    mlx5_[0-7]: 40 to 47 errors since the driver was loaded  [BW077 nic-symbol-errors]",
+        "        largest: 47 on mlx5_7, 46 on mlx5_6, 45 on mlx5_5",
+        "        seen: symbol_error: 47, expected 0",
+        "        fix: reseat the cable of mlx5_7; likewise mlx5_[0-6]",
+    ]
+    assert machine_text(CheckReport(host="gpu-1", findings=found)).splitlines() == expected
 
 
 def test_what_has_one_cause_is_under_it():
