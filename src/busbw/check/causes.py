@@ -104,13 +104,13 @@ def _same_cause(finding: ReportedFinding, graver: ReportedFinding) -> bool:
     related = (
         graver.id in CAUSES.get(finding.id, ())
         or finding.id in CAUSES.get(graver.id, ())
-        or _not_judged(finding, graver)
+        or not_judged(finding, graver)
     )
     of_any_part = finding.id in OF_ANY_PART or graver.id in OF_ANY_PART
     return related and (of_any_part or _same_part(finding, graver))
 
 
-def _not_judged(finding: ReportedFinding, graver: ReportedFinding) -> bool:
+def not_judged(finding: ReportedFinding, graver: ReportedFinding) -> bool:
     """Whether a GPU could not be judged that does not answer."""
     lost = graver.id == LOST_GPU and graver.verdict is Verdict.FAIL
     return lost and finding.verdict is Verdict.UNKNOWN and finding.layer in OF_GPUS
@@ -118,12 +118,10 @@ def _not_judged(finding: ReportedFinding, graver: ReportedFinding) -> bool:
 
 def _same_part(finding: ReportedFinding, other: ReportedFinding) -> bool:
     """Whether both are on one part: the same, the whole node, or one that the other names."""
-    return (
-        not (finding.subject and other.subject) or _names(finding, other) or _names(other, finding)
-    )
+    return not (finding.subject and other.subject) or names(finding, other) or names(other, finding)
 
 
-def _names(finding: ReportedFinding, part: ReportedFinding) -> bool:
+def names(finding: ReportedFinding, part: ReportedFinding) -> bool:
     """Whether the finding names the part of the other."""
     text = f"{finding.subject}: {finding.message}"
     word = rf"(?<![\w.]){re.escape(part.subject)}(?!\w)"

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -14,11 +15,13 @@ from tree import Tree
 
 from busbw.check.expect import file
 from busbw.check.expect.learn import learn
-from busbw.check.expect.spec import Expectations, ExpectedGpus
+from busbw.check.expect.mutes import ActiveMute, accepted
+from busbw.check.expect.spec import Expectations, ExpectedGpus, Mute
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.check.snapshot import snapshot
+from busbw.check.types import ReportedFinding
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive
 
@@ -184,6 +187,73 @@ def test_mutes(more, counted, muted):
     assert all(evidence.where == "node.toml line 3" for evidence in report.muted)
     # not on the last day
     assert any(finding.id == "BW299" for finding in bad(report)) == ("2026-11-25" in more)
+
+
+def _down(tree: Tree) -> None:
+    port = "/sys/class/infiniband/mlx5_3/ports/1"
+    tree.file(f"{port}/state", "1: DOWN").file(f"{port}/phys_state", "3: Disabled")
+
+
+def _slow_and_old(tree: Tree) -> None:
+    tree.file("/sys/class/infiniband/mlx5_3/ports/1/rate", "200 Gb/sec (2X NDR)")
+    tree.file("/sys/class/infiniband/mlx5_3/fw_ver", "27.1.1")
+
+
+def _two_down(tree: Tree) -> None:
+    _down(tree)
+    tree.file("/sys/class/infiniband/mlx5_4/ports/1/state", "2: INIT")
+
+
+@pytest.mark.parametrize(
+    ("change", "muted", "left"),
+    [
+        # each finding of one fault mutes the others
+        (_down, "nic-state mlx5_3", ""),
+        (_down, "nic-physical-state mlx5_3", ""),
+        (_down, "expect-ports mlx5_3", ""),
+        (LOSSES["rate of a port"].change, "nic-rate mlx5_5", ""),
+        (LOSSES["PCIe width of a port"].change, "pcie-width mlx5_2", ""),
+        (LOSSES["GPU that does not answer"].change, "gpu-count GPU 2", ""),
+        (LOSSES["GPU not in NVML"].change, "expect-gpus 0000:df:00.0", ""),
+        (LOSSES["GPUs off PCI"].change, "gpu-missing", ""),
+        (LOSSES["CPUs"].change, "cpu-online", ""),
+        (LOSSES["NVSwitch"].change, "expect-nvlinks", ""),
+        (LOSSES["persistence"].change, "gpu-persistence GPU 5", ""),
+        # but no other fault
+        (_two_down, "nic-state mlx5_3", "nic-state mlx5_4, expect-ports mlx5_4"),
+        (_slow_and_old, "nic-rate mlx5_3", "nic-firmware mlx5_3, expect-ports mlx5_3"),
+        (
+            LOSSES["GPUs off PCI"].change,
+            "expect-gpus 0000:43:00.0",
+            "gpu-missing, expect-gpus 0000:52:00.0",
+        ),
+        (LOSSES["port"].change, "pcie-path GPU 3", "nic-present 0000:62:00.0, expect-ports mlx5_3"),
+        (_two_down, "*", ""),
+    ],
+)
+def test_a_mute_is_of_a_fault_whatever_check_finds_it(change, muted, left):
+    tree = equipped()
+    change(tree)
+    check, _, subject = muted.partition(" ")
+    mute = MUTE.format(check=check, until="2027-01-01")
+    if check != "*":
+        mute += f'subject = "{subject}"\n'
+    report = compared(f"{GOOD}\n{mute}", tree.source(), checks=[check.row.name for check in CHECKS])
+    found = [f"{finding.name} {finding.subject}".strip() for finding in bad(report)]
+    assert ", ".join(found) == left
+    assert {mute.reason for mute in report.muted} == {"ticket 4711"}
+
+
+def test_a_graver_fault_of_the_same_part_is_not_muted():
+    """The GPU had an Xid that was accepted; now it is lost."""
+    findings = [
+        ReportedFinding(id="BW005", name="gpu-xid", layer="GPU", verdict=Verdict.WARN,
+                        subject="GPU 1", message="Xid 94"),
+        ReportedFinding(id="BW001", name="gpu-count", layer="GPU", verdict=Verdict.FAIL,
+                        subject="GPU 1", message="it does not answer"),
+    ]  # fmt: skip
+    mute = ActiveMute(Mute(check="gpu-xid", reason="known", until=date(2027, 1, 1)), "node.toml")
+    assert list(accepted(findings, [mute])) == [id(findings[0])]
 
 
 def test_a_mute_that_has_ended_is_reported():

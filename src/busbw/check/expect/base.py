@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any, TypeVar
 
 from busbw.check.base import CheckOf, Judge, failed, passed, skipped, unknown, warned
-from busbw.check.expect.spec import Expectations, Mute
+from busbw.check.expect.spec import ALL_CHECKS, Expectations, Mute
 from busbw.check.machine import Machine
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -188,7 +188,8 @@ def expect_no_ended_mute(target: Target) -> Iterator[Finding]:
 
 
 def _judge_mute(target: Target, number: int, mute: Mute) -> Finding:
-    finding = f"{mute.check} {mute.subject or ''}".strip()
+    check = "all checks" if mute.check == ALL_CHECKS else mute.check
+    finding = f"{check} {mute.subject or ''}".strip()
     if target.today <= mute.until:
         return skipped(f"{finding} is muted until {mute.until}: {mute.reason}", finding)
     where = target.where("mute", number, "until")
@@ -197,5 +198,5 @@ def _judge_mute(target: Target, number: int, mute: Mute) -> Finding:
         finding,
         f"the mute of {finding} ended on {mute.until}: {mute.reason}",
         evidence,
-        fix=MUTE_ENDED.fix.format(check=mute.check),
+        fix=MUTE_ENDED.fix.format(check=check),
     )

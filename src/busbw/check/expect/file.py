@@ -19,10 +19,11 @@ import msgspec
 
 from busbw.check.base import Check, CheckOf
 from busbw.check.expect.base import Expectation, Target
-from busbw.check.expect.spec import Expectations, Mute
+from busbw.check.expect.mutes import ActiveMute, accepted, is_of_check
+from busbw.check.expect.spec import ALL_CHECKS, Expectations
 from busbw.check.machine import Machine
 from busbw.check.registry import EXPECTATIONS, OF_MACHINE, examine, find_of_machine
-from busbw.check.types import CheckReport, Finding, MutedFinding, ReportedFinding, overall
+from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_text
@@ -58,7 +59,6 @@ _WORDS = {
     "`date`": "a date, like 2026-12-31",
     "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31",
 }
-MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
 
 
 def lines(text: str) -> dict[Key, int]:
@@ -257,7 +257,8 @@ def _hint(key: Key) -> str:
 def _require_known_checks(expected: ExpectationFile) -> None:
     """UsageError for a mute or severity of an unknown check, and for a lowered severity."""
     for index, mute in enumerate(expected.node.mute):
-        _require_known_check(expected, mute.check, "mute", index, "check")
+        if mute.check != ALL_CHECKS:
+            _require_known_check(expected, mute.check, "mute", index, "check")
     for name, severity in expected.node.severity.items():
         _require_known_check(expected, name, "severity", name)
         if severity != RAISED:
@@ -315,47 +316,27 @@ def _judge_expectation(
 
 def settled(report: CheckReport, expected: ExpectationFile) -> CheckReport:
     """The report with severities raised, and muted findings apart from those that count."""
-    findings, mutes = [], []
-    for finding in report.findings:
-        raised = _raised(finding, expected)
-        muted = _muted(raised, report.host, expected)
-        if muted:
-            mutes.append(muted)
-        else:
-            findings.append(raised)
+    raised = [_raised(finding, expected) for finding in report.findings]
+    muted = accepted(raised, _active_mutes(report.host, expected))
+    findings = [finding for finding in raised if id(finding) not in muted]
+    mutes = [muted[id(finding)] for finding in raised if id(finding) in muted]
     return msgspec.structs.replace(
         report, verdict=overall(findings), findings=findings, muted=mutes
     )
 
 
 def _raised(finding: ReportedFinding, expected: ExpectationFile) -> ReportedFinding:
-    key = next((key for key in expected.node.severity if _is_of_check(finding, key)), None)
+    key = next((key for key in expected.node.severity if is_of_check(finding, key)), None)
     if key is None or finding.verdict is not Verdict.WARN:
         return finding
     message = f"{finding.message} (a warning, raised by {expected.where('severity', key)})"
     return msgspec.structs.replace(finding, verdict=Verdict.FAIL, message=message)
 
 
-def _muted(finding: ReportedFinding, host: str, expected: ExpectationFile) -> MutedFinding | None:
-    """The finding with the first mute that applies; None without one, or if it needs none."""
-    if finding.verdict not in MUTABLE:
-        return None
-    for number, mute in _active_mutes(host, expected):
-        if _is_of_check(finding, mute.check) and mute.subject in (None, finding.subject):
-            where = expected.where("mute", number)
-            return MutedFinding(
-                finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where
-            )
-    return None
-
-
-def _active_mutes(host: str, expected: ExpectationFile) -> Iterator[tuple[int, Mute]]:
+def _active_mutes(host: str, expected: ExpectationFile) -> list[ActiveMute]:
     """The mutes of a host that have not ended."""
-    for number, mute in enumerate(expected.node.mute):
-        if mute.host in (None, host) and expected.today <= mute.until:
-            yield number, mute
-
-
-def _is_of_check(finding: ReportedFinding, name: str) -> bool:
-    """Whether a finding is of the check with this id or name."""
-    return name.upper() == finding.id or name == finding.name
+    return [
+        ActiveMute(mute, expected.where("mute", number))
+        for number, mute in enumerate(expected.node.mute)
+        if mute.host in (None, host) and expected.today <= mute.until
+    ]

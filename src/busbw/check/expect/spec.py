@@ -16,6 +16,7 @@ Count = Annotated[int, Meta(ge=0)]
 Rate = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Text = Annotated[str, Meta(min_length=1)]
+ALL_CHECKS = "*"  # of a mute
 # One module of 32 is 3 %; kernels and firmware reserve less than 1 % more or less from one version
 # to the next.
 TOLERANCE = 0.02
@@ -113,10 +114,11 @@ class Mount(_SpecTable, frozen=True):
 class Mute(_SpecTable, frozen=True):
     """Findings that are known.
 
-    Those of a check, of one subject and on one host if these are given, until the end of a day.
+    Those of a check, of one subject and on one host if these are given, until the end of a day. So
+    is what other checks find of the same fault.
     """
 
-    check: Text
+    check: Annotated[str, Meta(min_length=1, description='`"*"` is all checks')]
     reason: Text
     until: date
     subject: str | None = None
