@@ -144,9 +144,9 @@ def muted(reports: Sequence[CheckReport], names: Sequence[str]) -> Iterator[Mute
             lines = [HostText(name, line) for line in _muted_lines(mute)]
             key = tuple(chain.from_iterable(map(pattern, lines)))
             accepted.setdefault(key, []).append(lines)
-    for lines in accepted.values():
-        head, reason = (merged_text(column) for column in zip(*lines, strict=True))
-        yield MuteText(head, reason, list(dict.fromkeys(first.host for first, _ in lines)))
+    for alike in accepted.values():
+        head, reason = (merged_text(column) for column in zip(*alike, strict=True))
+        yield MuteText(head, reason, list(dict.fromkeys(first.host for first, _ in alike)))
 
 
 def _muted_lines(mute: MutedFinding) -> list[str]:
