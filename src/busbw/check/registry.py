@@ -53,7 +53,7 @@ from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, 
 from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s, time_now
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
 from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
-from busbw.core.errors import UsageError
+from busbw.core.errors import UsageError, did_you_mean
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.kernel_rule import KMSG
 from busbw.core.masking import masked
@@ -117,7 +117,8 @@ def find_row(name: str) -> CheckRow:
     """The row of the check or rule with this id or name; UsageError if there is none."""
     row = BY_NAME.get(name.upper()) or BY_NAME.get(name)
     if row is None:
-        raise UsageError(f"no such check '{name}'", "busbw check --list names all")
+        hint = did_you_mean(name, BY_NAME, "busbw check --list names all")
+        raise UsageError(f"no such check '{name}'", hint)
     return row
 
 

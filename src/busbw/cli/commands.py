@@ -115,6 +115,7 @@ BY_NAME: dict[str, CommandRow] = {
             "Print a job for Kubernetes or Slurm, or files that check and monitor nodes.",
             tables=False,
         ),
+        CommandRow("help", SET_UP, "Print the whole help of a command.", tables=False),
     )
 }
 

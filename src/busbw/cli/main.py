@@ -16,7 +16,7 @@ import click
 from busbw.cli.commands import PURPOSES, command_row, commands, with_examples
 from busbw.cli.config.option import config_option
 from busbw.cli.streams import ReaderGone, bug, guarded_stdout, print_err, stop_writing
-from busbw.core.errors import BusbwError, Exit, UsageError
+from busbw.core.errors import BusbwError, Exit, UsageError, did_you_mean
 from busbw.core.extensions import ACCEL, COMMANDS_OF_ACCEL, INSTALL_ACCEL
 from busbw.core.garbage import collect_seldom
 from busbw.core.settings import LOG_VARIABLE
@@ -70,11 +70,8 @@ class _Lazy(click.Group):
 def _no_such_command(name: str) -> UsageError:
     if name in COMMANDS_OF_ACCEL:
         return UsageError(f"{name} is a command of {ACCEL}, which is not installed", INSTALL_ACCEL)
-    from difflib import get_close_matches
-
-    hint = "busbw --help lists all commands"
-    for similar in get_close_matches(name, [row.name for row in commands()], n=1):
-        hint = f"did you mean '{similar}'? {hint}"
+    names = [row.name for row in commands()]
+    hint = did_you_mean(name, names, "busbw --help lists all commands")
     return UsageError(f"no such command '{name}'", hint)
 
 

@@ -119,6 +119,24 @@ class UsageError(BusbwError):
     exit = Exit.USAGE
 
 
+def similar_names(name: str, names: Collection[str]) -> list[str]:
+    """The closest of the names, or up to three with a part that is `name`, or is close to it."""
+    by_lower = {known.lower(): known for known in names}
+    parts = {part for known in by_lower for part in known.split("-")}
+    word = name.lower()
+    close = [] if word in parts - by_lower.keys() else get_close_matches(word, by_lower, 1)
+    if close:
+        return [by_lower[close[0]]]
+    part = get_close_matches(word, parts, 1)
+    return [known for known in names if part and part[0] in known.lower().split("-")][:3]
+
+
+def did_you_mean(name: str, names: Collection[str], hint: str) -> str:
+    """The hint, after the names that are similar to `name`."""
+    similar = similar_names(name, names)
+    return f"did you mean {' or '.join(similar)}? {hint}" if similar else hint
+
+
 def unknown(
     what: str,
     name: str,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from busbw.cli.main import cli
+from busbw.cli.main import cli, guarded
 from busbw.cli.options.grouped import OTHERS, GroupedCommand, sections
+from busbw.cli.options.groups import MOST_USED
 
 COLUMNS = 80
-OF_EVERY_COMMAND = {"config", "verbose", "version", "wide"}
+OF_EVERY_COMMAND = {"config", "h", "verbose", "version", "wide"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -53,7 +54,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     assert names - listed.keys() <= OF_EVERY_COMMAND
     *_, (heading, others) = sections(command, context_of(name))
     assert heading == OTHERS
-    assert others[-1][0] == "-h, --help"
+    assert others[-1][0] == ("--help" if command.groups[0][0] == MOST_USED else "-h, --help")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -61,3 +62,26 @@ def test_help_fits_a_terminal(name: str) -> None:
     help_text = ALL[name].get_help(context_of(name))
     assert [line for line in help_text.splitlines() if len(line) > COLUMNS] == []
     assert "Examples:" in help_text
+
+
+@pytest.mark.parametrize("name", [name for name in GROUPED if name != "horovodrun"])
+def test_short_help_has_the_most_used_options(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    assert guarded([name, "-h"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (_, most_used), *_ = sections(GROUPED[name], context_of(name))
+    shown = [line.split()[0].strip(",") for line in lines if line.startswith("  -")]
+    assert shown == [names.split()[0].strip(",") for names, _ in most_used]
+    assert f"`busbw {name} --help` shows all" in lines[-1]
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= COLUMNS
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["check", "launch"]])
+def test_help_is_also_a_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded([*words, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert guarded(["help", *words]) == 0
+    assert capsys.readouterr().out == expected

@@ -1,15 +1,15 @@
 """The arguments of `busbw check`: which checks to run, and on which hosts or snapshots."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from glob import glob
 from pathlib import Path
 
 import click
 
 from busbw.check.base import Check
-from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
+from busbw.check.registry import BY_NAME, CHECKS, ROWS, find_of_machine, find_row
 from busbw.cli.options.parameters import is_given
-from busbw.core.errors import UsageError
+from busbw.core.errors import UsageError, similar_names
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
 
@@ -88,6 +88,21 @@ def refuse_files_as_commands(words: Sequence[str]) -> None:
         raise UsageError(
             f"{words[0]}: --from takes one file, or a pattern in quotes",
             "busbw check --from '*.jsonl'",
+        )
+
+
+def refuse_checks_as_commands(word: str, commands: Collection[str]) -> None:
+    """UsageError for a word that is no subcommand; most likely it is a check, or close to one."""
+    if word.startswith("-") or similar_names(word, commands):
+        return  # click names the subcommand
+    named = [BY_NAME[name].name for name in similar_names(word, BY_NAME)]
+    if word.upper() in BY_NAME:
+        named = [word]
+    if named:
+        raise UsageError(
+            f"busbw check has no part '{word}'",
+            f"for a check by its name: busbw check --only {named[0]}, or busbw check explain"
+            f" {' '.join(named)}",
         )
 
 

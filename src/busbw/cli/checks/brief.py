@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from busbw.check.brief import brief_without
-from busbw.cli.checks.arguments import refuse_files_as_commands
+from busbw.cli.checks.arguments import refuse_checks_as_commands, refuse_files_as_commands
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.streams import print_out
 from busbw.core.errors import BusbwError
@@ -44,9 +44,10 @@ class BriefGroup(GroupedCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand; files in its place have a hint of their own."""
+        """The subcommand; files and names of checks in its place have hints of their own."""
         if args[0] not in self.commands:
             refuse_files_as_commands(args)
+            refuse_checks_as_commands(args[0], self.commands)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

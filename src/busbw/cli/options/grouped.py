@@ -1,12 +1,13 @@
-"""Commands whose help lists options in groups."""
+"""Commands whose help lists options in groups: `-h` those of the first, `--help` all."""
 
+import inspect
 import re
 from itertools import chain
 from typing import Any
 
 import click
 
-from busbw.cli.options.groups import Groups
+from busbw.cli.options.groups import MOST_USED, Groups
 
 PLAIN, OTHERS = "Options", "Other options"
 NAMES_WIDTH = 30  # longer names stand on a line of their own
@@ -14,6 +15,7 @@ _UNDERSCORE = r", --\w*_\w+"  # nccl-tests' spelling, which the manual page has
 _RANGE = " RANGE"  # click's word after the type of a number with bounds, which the help states
 
 Record = tuple[str, str]  # the names of an option, and its help
+Section = tuple[str, list[Record]]  # a heading, and the options under it
 
 
 class GroupedCommand(click.Command):
@@ -22,10 +24,31 @@ class GroupedCommand(click.Command):
     def __init__(self, *arguments: Any, groups: Groups = (), **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.groups = groups
+        if [heading for heading, _ in groups[:1]] == [MOST_USED]:
+            self.params.append(_short_help_option())
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group with names of one width, then the subcommands."""
-        shown = [(heading, _shown(records)) for heading, records in sections(self, ctx)]
+        self._write(sections(self, ctx), ctx, formatter)
+
+    def short_help_text(self, ctx: click.Context) -> str:
+        """What the command does, its most used options, and examples."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(inspect.cleandoc(self.help or "").partition("\n\n")[0])
+        groups = sections(self, ctx)
+        self._write(groups[:1], ctx, formatter)
+        self.format_epilog(ctx, formatter)
+        count = sum(len(records) for _, records in groups)
+        formatter.write(f"\n`{ctx.command_path} --help` shows all {count} options.\n")
+        return formatter.getvalue().rstrip("\n")
+
+    def _write(
+        self, groups: list[Section], ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        shown = [(heading, _shown(records)) for heading, records in groups]
         lengths = [len(names) for _, records in shown for names, _ in records]
         widest = max((length for length in lengths if length <= NAMES_WIDTH), default=0)
         for heading, records in shown:
@@ -36,12 +59,30 @@ class GroupedCommand(click.Command):
             self.format_commands(ctx, formatter)
 
 
+def _short_help_option() -> click.Option:
+    """-h, which leaves --help to click."""
+    return click.Option(
+        ["-h"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_short_help,
+        help="show the most used options and exit",
+    )
+
+
+def _print_short_help(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing and isinstance(context.command, GroupedCommand):
+        click.echo(context.command.short_help_text(context), color=context.color)
+        context.exit()
+
+
 def _shown(records: list[Record]) -> list[Record]:
     """The records as help prints them."""
     return [(re.sub(_UNDERSCORE, "", names), text) for names, text in records]
 
 
-def sections(command: click.Command, context: click.Context) -> list[tuple[str, list[Record]]]:
+def sections(command: click.Command, context: click.Context) -> list[Section]:
     """The headings of a command's options, and what stands under each."""
     records: dict[str, list[Record]] = {}  # several flags may set one parameter
     for parameter in command.get_params(context):

@@ -7,12 +7,13 @@ such as -v, are in none, and stand at the end. Manual pages and the reference sh
 Group = tuple[str, tuple[str, ...]]
 Groups = tuple[Group, ...]
 
+MOST_USED = "Most used"  # the heading of the first group, which -h shows alone
 _SLURM: Group = ("Slurm", ("slurm", "nodes", "ntasks_per_node", "gpus_per_node", "slurm_args"))
 _GPT = ("params", "recompute", "gpu_memory")
 
 RUN: Groups = (
     (
-        "Most used",
+        MOST_USED,
         (
             "ranks",
             "hosts",
@@ -75,7 +76,7 @@ RUN: Groups = (
     ),
 )
 LINK: Groups = (
-    ("Most used", ("hosts", "method", "seconds", "suspect", "json_name", "html")),
+    (MOST_USED, ("hosts", "method", "seconds", "suspect", "json_name", "html")),
     ("Hosts and networks", ("hostfile", "rails", "line_rate")),
     ("How to measure", ("both", "streams", "size", "rounds")),
     ("RDMA, with --test perftest", ("gpu", "gid_index")),
@@ -84,7 +85,7 @@ LINK: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 TRAIN: Groups = (
-    ("Most used", ("compare", "accel", "ranks", "hosts", "batch_size", "json_name")),
+    (MOST_USED, ("compare", "accel", "ranks", "hosts", "batch_size", "json_name")),
     ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to train", ("sequence", "precision", "bucket_mb")),
@@ -94,7 +95,7 @@ TRAIN: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 PLAN: Groups = (
-    ("Most used", ("ranks", "hosts", "compare", "transports", "pattern_file", "json_name")),
+    (MOST_USED, ("ranks", "hosts", "compare", "transports", "pattern_file", "json_name")),
     ("A training of yours, as -- COMMAND", ("capture_steps", "capture_limit_s", "folder")),
     ("Ranks and hosts", ("hostfile", "ifname")),
     _SLURM,
@@ -108,7 +109,7 @@ PLAN: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 TUNE: Groups = (
-    ("Most used", ("ranks", "hosts", "min_bytes", "max_bytes", "file", "checked")),
+    (MOST_USED, ("ranks", "hosts", "min_bytes", "max_bytes", "file", "checked")),
     ("Ranks and hosts", ("hostfile", "ifname", "net", "engine", "simulation")),
     _SLURM,
     ("What to measure", ("step_factor", "step_bytes", "datatype", "op")),
@@ -117,7 +118,7 @@ TUNE: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 CHECK: Groups = (
-    ("Most used", ("hosts", "only", "skip", "layer", "files", "expect", "everything")),
+    (MOST_USED, ("hosts", "only", "skip", "layer", "files", "expect", "everything")),
     ("Machines", ("hostfile", "differences", "save")),
     ("Readings", ("load_s", "watch_s", "since")),
     ("What a node should have", ("learn", "force")),
@@ -126,7 +127,7 @@ CHECK: Groups = (
 )
 
 PREDICT: Groups = (
-    ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
+    (MOST_USED, ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
     ("System", ("topo", "fabric", "cpu", "gpus", "rails_lost")),
     ("The network above the leaf switches", ("oversubscription", "hosts_per_leaf", "uplinks")),
     ("What to predict", ("factor", "datatype", "counts", "scale", "together")),
@@ -134,7 +135,7 @@ PREDICT: Groups = (
     ("Output", ("format_name",)),
 )
 REPLAY: Groups = (
-    ("Most used", ("ranks", "hosts", "engine", "repeats", "json_name")),
+    (MOST_USED, ("ranks", "hosts", "engine", "repeats", "json_name")),
     ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to replay", ("scale", "choice")),
