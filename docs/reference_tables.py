@@ -12,6 +12,7 @@ from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
 from busbw.core.errors import Exit, NagiosExit, NcclTestsExit
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic
@@ -188,8 +189,20 @@ def exit_codes() -> str:
     """All tables of exit codes."""
     own, compat = ([(int(row), row.meaning) for row in codes] for codes in (Exit, NcclTestsExit))
     nagios = [(int(row), row.name, row.meaning) for row in NagiosExit]
+    verdicts = [
+        (
+            verdict.value.upper(),
+            *(int(exit_of([verdict], fail_on)) for fail_on in (Verdict.FAIL, Verdict.WARN)),
+        )
+        for verdict in Verdict
+    ]
     return (
         table(("code", "meaning"), own)
+        + "## Verdicts\n\nThe worst verdict of a command gives its exit code: FAIL, else UNKNOWN,"
+        " else WARN. `busbw run` measures: an UNKNOWN finding of a run changes nothing, unless"
+        " `--min-busbw` or `--min-percent` asks for it. `show` and `report` print what is in a"
+        " file: wrong data alone, or a file that cannot be read, make their exit code 1.\n\n"
+        + table(("verdict", "exit code", "with `--fail-on warn`"), verdicts)
         + "## The line for a monitor\n\nThese are the codes of `busbw check --brief`.\n\n"
         + table(("code", "word", "meaning"), nagios)
         + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"

@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
 
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
@@ -203,11 +202,6 @@ def overall(findings: Iterable[ReportedFinding], fail_on: Verdict = Verdict.FAIL
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on several machines; unknown if there is none."""
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
-
-
-def exit_code(verdict: Verdict) -> Exit:
-    """The exit code for a verdict: 1 for fail, 3 for unknown, else 0."""
-    return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
 
 
 def node_names(nodes: Sequence[CheckReport]) -> list[str]:

@@ -172,7 +172,7 @@ def command(
     expect: str,
     learn: bool,
     force: bool,
-    fail_on: str,
+    fail_on: Verdict,
 ) -> int | None:
     """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this
     machine.
@@ -211,7 +211,7 @@ def command(
         format_name=format_name,
         everything=everything,
         brief=brief,
-        fail_on=Verdict(fail_on),
+        fail_on=fail_on,
         file=output,
         chosen=bool(only or layer) and not differences,
     )

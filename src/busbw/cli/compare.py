@@ -86,7 +86,7 @@ def command(
     A and B are files as busbw show reads them (- = stdin), runs of the history (-1 = the last one,
     -2 = the one before, run:12 = the one with id 12), or directories whose files are repeated runs
     of one sweep. Exit code 1 when a cell is slower by more than the tolerance, 3 when no cell
-    is on both sides, or a later round of --run failed.
+    has a verdict, or a later round of --run failed.
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
@@ -104,7 +104,7 @@ def command(
     print_out(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
-    return int(Exit.OK if compared.is_judged() and not failed else Exit.UNKNOWN)
+    return int(Exit.OK if compared.has_verdict() and not failed else Exit.UNKNOWN)
 
 
 def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:

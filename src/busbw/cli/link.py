@@ -14,16 +14,15 @@ from busbw.cli.link_suspects import SEARCHES, SuspectSearch
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Rate, Seconds, argv, not_empty
-from busbw.cli.options.shared import result_file, result_options
+from busbw.cli.options.shared import fail_on_option, result_file, result_options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.finding import Verdict
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.launch.hostfile import given_hosts
-from busbw.link import findings
 from busbw.link import html as link_html
 from busbw.link import text as view
 from busbw.link.driver import Tournament
@@ -43,6 +42,7 @@ OF_SUSPECT = {
     "json_name",
     "format_name",
     "force",
+    "fail_on",
 }
 
 
@@ -111,7 +111,9 @@ OF_SUSPECT = {
     help="perftest: GID index  [default: that of RoCE v2 with the port's address]",
 )
 @click.option(
-    "--line-rate", type=Rate("100Gbit/s"), help="rate of ports whose driver reports none: 100Gbit/s"
+    "--line-rate",
+    type=Rate("100Gbit/s"),
+    help="rate of ports whose driver reports none, and of a lab: 100Gbit/s",
 )
 @click.option(
     "--limit",
@@ -154,6 +156,7 @@ OF_SUSPECT = {
     help="output on stdout",
 )
 @click.option("--node", is_flag=True, hidden=True)
+@fail_on_option
 @result_options
 def command(
     hosts: str,
@@ -168,6 +171,7 @@ def command(
     html: Path | None,
     format_name: str,
     node: bool,
+    fail_on: Verdict,
     json_name: str,
     force: bool,
     **fields: Any,
@@ -176,7 +180,7 @@ def command(
 
     Pairs run at the same time only if they share no host. Slow hosts are distinguished from slow
     pairs. The hosts need busbw at the same path and ssh without a password. Exit code 1: a host or
-    pair is slow; 3: a host could not be measured, or nothing could be judged.
+    pair is slow; 3: a host or pair could not be measured or judged.
 
     --suspect instead runs a collective over some of the hosts, to find slow hosts with few runs.
     `hosts` halves slow groups. `pairs` runs every two hosts, and also finds two that are slow only
@@ -190,7 +194,7 @@ def command(
             raise UsageError(
                 f"{option} {file}: the file exists", "name another file, or replace it with --force"
             )
-    output = LinkOutput(html, format_name, json_name)
+    output = LinkOutput(html, format_name, json_name, fail_on)
     named = given_hosts(hosts, hostfile)
     if not named:
         raise UsageError("link: no hosts are named", "busbw link --hosts h1,h2, or --hostfile FILE")
@@ -231,6 +235,7 @@ class LinkOutput:
     html: Path | None
     format_name: str
     json_name: str
+    fail_on: Verdict = Verdict.FAIL
 
     def keep(self, report: LinkReport | SuspectReport) -> None:
         """Write the file of --json."""
@@ -251,11 +256,7 @@ class LinkOutput:
             print_out(json_codec.encode(report).decode() + "\n")
         else:
             print_out(view.render(report, width()))
-        if report.bad():
-            return int(Exit.BAD)
-        missing = any(finding.id == findings.HOST for finding in report.findings)
-        judged = any(finding.verdict is Verdict.PASS for finding in report.findings)
-        return int(Exit.OK if judged and not missing else Exit.UNKNOWN)
+        return int(exit_of(report.verdicts(), self.fail_on))
 
 
 def _measure(hosts: list[str], spec: LinkSpec, launch_limit_s: float, output: LinkOutput) -> int:
@@ -281,14 +282,8 @@ def _search(search: SuspectSearch, output: LinkOutput) -> int:
         print_out(json_codec.encode(report).decode() + "\n")
     else:
         print_out(view.render_suspects(report, width()))
-    return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
-
-
-def suspect_exit(report: SuspectReport) -> Exit:
-    """BAD with a suspect, UNKNOWN if the runs differ too much to clear all hosts."""
-    if report.suspects:
-        return Exit.BAD
-    return Exit.UNKNOWN if report.doubts else Exit.OK
+    code = exit_of(report.verdicts(), output.fail_on)
+    return int(Exit.INTERRUPTED if interrupted else code)
 
 
 def _node() -> int:

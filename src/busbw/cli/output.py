@@ -9,7 +9,7 @@ from typing import Any
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, print_err, print_out, stop_writing
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
-from busbw.core.finding import LOG_FINDINGS, Verdict
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.engines.registry import is_in_process
@@ -23,17 +23,18 @@ from busbw.report.registry import View
 BRIEF = "brief"
 
 
-def exit_code(result: Outcome | None) -> Exit:
-    """1 for wrong data and for a log of a run that failed. Rank 0 alone has rows, and is judged; OK
-    for the others.
+def exit_code(result: Outcome | None, fail_on: Verdict = Verdict.FAIL) -> Exit:
+    """1 for wrong data, for a log of a run that failed, and for a warning if that is `fail_on`.
+
+    Rank 0 alone has rows, and is judged; OK for the others. A finding that is unknown changes
+    nothing: no option asked for it.
     """
-    return Exit.BAD if result and (result.wrong() or _failed(result)) else Exit.OK
-
-
-def _failed(result: Outcome) -> bool:
-    """Whether a log states that its run failed."""
-    of_log = [finding for finding in result.findings if finding.id in LOG_FINDINGS]
-    return any(finding.verdict is Verdict.FAIL for finding in of_log)
+    if result is None:
+        return Exit.OK
+    verdicts = [finding.verdict for finding in result.findings]
+    if result.wrong():
+        verdicts.append(Verdict.FAIL)
+    return exit_of((verdict for verdict in verdicts if verdict is not Verdict.UNKNOWN), fail_on)
 
 
 def print_command(job: Job, where: LaunchTarget) -> int:

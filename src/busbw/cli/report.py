@@ -66,7 +66,7 @@ def command(
     several machines share a section, which says what differs between them. A directory stands for
     its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; those
     that cannot be read are named and left out. Exit code 1 when one was left out, or a result holds
-    wrong data; 3 when no cell of any sweep reached its precision.
+    wrong data; no other verdict in the page changes it.
 
     With --sign the command that verifies the signature is printed too.
     """

@@ -12,6 +12,7 @@ from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.options.sampling import sampling_options
 from busbw.cli.options.shared import (
     dry_run_option,
+    fail_on_option,
     net_option,
     no_history_option,
     options,
@@ -93,6 +94,7 @@ FULL_ROWS = "; if not given, the first of these sizes at which every rank has an
     help="columns with NCCL's algorithm, protocol and channels, and how ranks are connected",
 )
 @click.option("--brief", is_flag=True, help="the same as --format brief")
+@fail_on_option
 @minimum_options
 @result_options
 @click.option(

@@ -16,6 +16,7 @@ from busbw.cli.streams import print_err
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError, worst
+from busbw.core.finding import Verdict
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
@@ -38,6 +39,7 @@ def run_sweep(
     env_format: str | None,
     ran: bool,
     brief: bool,
+    fail_on: Verdict,
     min_busbw: float | None,
     min_percent: float | None,
     share_of: str,
@@ -102,7 +104,7 @@ def run_sweep(
     code, reason = minimum.judge(result)
     if reason:
         print_err(f"error: {reason}")
-    return int(worst([exit_code(result), code]))
+    return int(worst([exit_code(result, fail_on), code]))
 
 
 def _known_curves(file: Path | None) -> "Reference":

@@ -15,9 +15,11 @@ import click
 
 from busbw.check.shell_words import word
 from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
+from busbw.cli.options.shared import fail_on_option
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.errors import Exit, UsageError
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.link_samples import WatchInterval
 from busbw.core.sizes import counted, duration
 from busbw.ui.metric_text import CONTENT_TYPE
@@ -104,6 +106,7 @@ class IntervalParam(click.ParamType[float]):
     type=File(),
     help="file with the token that scrapers must send; required beyond loopback",
 )
+@fail_on_option
 def command(
     interval_s: float,
     count: int | None,
@@ -113,13 +116,14 @@ def command(
     format_name: str,
     listen: str,
     token_file: Path | None,
+    fail_on: Verdict,
 ) -> int:
     """Show what the RDMA ports, interfaces, NVLinks and PCIe slots of this host carry, and what
     their counters mean.
 
     Rates are also shares of the links' rates, and pauses are shares of time. Counter patterns found
     are below the table, such as `the receiver's PCIe is the limit`. It only reads, and needs no
-    root.
+    root. Exit code 1 if one of them is a failure, but not with --listen, and 3 if there is no link.
     """
     last = None if seconds is None else max(1, round(seconds / interval_s))
     token = _token(token_file)
@@ -138,14 +142,16 @@ def command(
             print_err(f"note: serving {exporter.url}")
         show = _output(format_name) if not listen or is_given("format_name") else None
         watcher = Watcher(platform.node(), first)
+        verdicts = set[Verdict]()
         for missed in ticks(interval_s, stop, count, last):
             sample = reader.read()
             watched = watcher.take(sample, missed)
+            verdicts.update(watched.verdicts())
             if where:
                 page.take(sample, watched)
             if show:
                 show(watched)
-    return int(Exit.OK)
+    return int(Exit.OK if where else exit_of(verdicts, fail_on))
 
 
 def _token(file: Path | None) -> str:

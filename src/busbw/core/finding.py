@@ -1,8 +1,11 @@
 """Findings, the conclusions about a run, and the row of a check with the texts of its page."""
 
+from collections.abc import Iterable
 from enum import Enum
 
 import msgspec
+
+from busbw.core.errors import Exit
 
 # Findings that `busbw show` adds while it reads a log. Those of a run are the rules of
 # model/findings.py.
@@ -19,6 +22,16 @@ class Verdict(Enum):
     FAIL = "fail"
     SKIP = "skip"
     UNKNOWN = "unknown"
+
+
+def exit_of(verdicts: Iterable[Verdict], fail_on: Verdict = Verdict.FAIL) -> Exit:
+    """The exit code of a command that gave these verdicts, the same for all commands: 1 for FAIL,
+    and for WARN if that is `fail_on`; else 3 for UNKNOWN; else 0.
+    """
+    given = set(verdicts)
+    if given & {Verdict.FAIL, fail_on}:
+        return Exit.BAD
+    return Exit.UNKNOWN if Verdict.UNKNOWN in given else Exit.OK
 
 
 LOG_FINDINGS = {

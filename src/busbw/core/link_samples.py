@@ -128,6 +128,11 @@ class WatchInterval(
     findings: list[LinkFinding] = msgspec.field(default_factory=list, name="said")
     unread: list[str] = []
 
+    def verdicts(self) -> list[Verdict]:
+        """Those of the findings; without any pass, but unknown if there is no link."""
+        found = [finding.verdict for finding in self.findings]
+        return found or [Verdict.PASS if self.links else Verdict.UNKNOWN]
+
 
 class SeenPattern(NamedTuple):
     """A pattern of a link's counters."""

@@ -96,12 +96,12 @@ def placement(key: CellKey) -> str:
 
 
 def junit(comparison: Comparison) -> str:
-    """A case for each cell: a failure is slower by more than the tolerance. Where no cell was
-    compared, the cells are errors.
+    """A case for each cell: a failure is slower by more than the tolerance. Where no cell has
+    a verdict, the cells are errors.
     """
     beyond = set(map(id, comparison.beyond()))
-    unmatched = SKIPPED if comparison.is_judged() else ERROR
-    outcomes = {ComparisonVerdict.AMBIGUOUS: SKIPPED, ComparisonVerdict.UNMATCHED: unmatched}
+    undecided = SKIPPED if comparison.has_verdict() else ERROR
+    outcomes = dict.fromkeys((ComparisonVerdict.AMBIGUOUS, ComparisonVerdict.UNMATCHED), undecided)
     cases = []
     for cell in comparison.cells:
         outcome = FAILURE if id(cell) in beyond else outcomes.get(cell.verdict, "")

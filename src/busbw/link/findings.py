@@ -123,7 +123,7 @@ class _RailFindings:
         judged = [flow for flow in self.flows if flow.rate and not self.slow & _ends(flow)]
         marked = self._mark(judged)
         untimed = self._without_latency()
-        if faults or not judged or any(finding.verdict is Verdict.WARN for finding in marked):
+        if faults or not judged or any(finding.verdict is Verdict.FAIL for finding in marked):
             return faults + marked + untimed
         return [self._alike(judged, marked), *marked, *untimed]
 
@@ -182,7 +182,7 @@ class _RailFindings:
                 message += "; the CPUs of one end were saturated"
             result.append(
                 RunFinding(
-                    "link.host_slow", Verdict.WARN, message, evidence(flows), self._fix(host)
+                    "link.host_slow", Verdict.FAIL, message, evidence(flows), self._fix(host)
                 )
             )
         self.slow.update(level.end for level in levels)
@@ -211,7 +211,7 @@ class _RailFindings:
             "the fault is between them: a switch, a cable between switches, or the path of their"
             " flows"
         )
-        verdict = Verdict.WARN
+        verdict = Verdict.FAIL
         if all(flow.processor_bound for flow in flows):
             message += "; but there the CPUs limited the rate, not the link"
             verdict, fix = Verdict.UNKNOWN, FEWER_CPUS
@@ -251,8 +251,14 @@ class _RailFindings:
                 " the line rate or MTU of a port is unknown"
             )
             fix = "give the line rate, like --line-rate 100Gbit/s"
-            result.append(RunFinding("link.mark", Verdict.UNKNOWN, message, fix=fix))
+            result.append(RunFinding("link.mark", self._without_mark, message, fix=fix))
         return result
+
+    @property
+    def _without_mark(self) -> Verdict:
+        """The verdict where no mark applies: unknown, unless the hosts are compared."""
+        compared = solution(self.report, self.rail).usual is not None
+        return Verdict.SKIP if compared else Verdict.UNKNOWN
 
     @property
     def _in_lab(self) -> bool:
@@ -275,10 +281,10 @@ class _RailFindings:
             f" {carrier} can carry; the slowest: {self._pair(worst.sender, worst.receiver)}"
             f" {bits_text(worst.rate or 0.0)} of {bits_text(carried)}"
         )
-        verdict, fix = Verdict.WARN, self._fix(worst.sender)
+        verdict, fix = Verdict.FAIL, self._fix(worst.sender)
         if bound:
             message += ", but there the CPUs limited the rate, not the link"
-            verdict = Verdict.UNKNOWN
+            verdict = self._without_mark
             fix = FEWER_CPUS
         return RunFinding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)
 

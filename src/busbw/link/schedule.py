@@ -210,10 +210,11 @@ def limit(
     """The highest rate of data between two ports, in bytes per second; None if a line rate or MTU
     is unknown, or the kinds of the ports differ.
 
-    `mtu` is the RDMA MTU that the test reported. `line_rate` replaces a rate that the driver does
-    not report.
+    `mtu` is the RDMA MTU that the test reported. `line_rate` replaces a rate that no driver
+    reports: an unknown one, and that of a lab.
     """
-    rates = [port.rate or line_rate for port in (sender, receiver)]
+    ports = (sender, receiver)
+    rates = [(line_rate if port.in_lab else None) or port.rate or line_rate for port in ports]
     kinds = {ETHERNET if tcp else port.kind for port in (sender, receiver)}
     kind = kinds.pop()
     mtu = _mtu(kind, sender, receiver) if tcp or mtu is None else mtu

@@ -14,7 +14,6 @@ from busbw.host.endpoints import Endpoint
 
 TCP, PERFTEST = "tcp", "perftest"
 METHODS = (TCP, PERFTEST)
-BAD_VERDICTS = (Verdict.FAIL, Verdict.WARN)
 
 
 def bits_text(rate: float) -> str:
@@ -159,9 +158,11 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
                     f"a {kind} is on rail {at} between hosts {a} and {b}, but there are {available}"
                 )
 
-    def bad(self) -> bool:
-        """Whether an endpoint or a pair is below what it should be."""
-        return any(finding.verdict in BAD_VERDICTS for finding in self.findings)
+    def verdicts(self) -> list[Verdict]:
+        """Those of the findings; unknown if they say of no link that it is right or wrong."""
+        found = [finding.verdict for finding in self.findings]
+        judged = {Verdict.PASS, Verdict.WARN, Verdict.FAIL} & set(found)
+        return found if judged else [Verdict.UNKNOWN]
 
     def measured(self) -> list[PairFlow]:
         return [flow for flow in self.flows if flow.rate is not None]
@@ -205,3 +206,8 @@ class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", k
         Meta(description="typical relative difference between two runs over the same hosts"),
     ] = None
     complete: bool = False
+
+    def verdicts(self) -> list[Verdict]:
+        """Fail with a suspect, unknown if the runs differ too much to clear all hosts."""
+        found = [Verdict.FAIL] * len(self.suspects) + [Verdict.UNKNOWN] * len(self.doubts)
+        return found or [Verdict.PASS]

@@ -166,7 +166,10 @@ def test_no_counter_in_common_is_unknown(tmp_path):
 
 def test_exit_code_and_json(tmp_path, capfd):
     files = [machine(tmp_path, "h1", day, {14: 505 * (day - 1)}) for day in (1, 2)]
-    assert command.main(["trend", *files, "--format", "json"], standalone_mode=False) == 1
+    words = ["trend", *files, "--format", "json"]
+    assert command.main([*words, "--fail-on", "warn"], standalone_mode=False) == 1
+    capfd.readouterr()
+    assert command.main(words, standalone_mode=False) == 0, "a link that differs is a warning"
     report = json.loads(capfd.readouterr().out)
     assert (
         report["schema"] == "busbw.trend/1"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from busbw.cli.link import LinkOutput, suspect_exit
+from busbw.cli.link import LinkOutput
 from busbw.cli.main import guarded
-from busbw.core.finding import RunFinding, Verdict
+from busbw.core.finding import RunFinding, Verdict, exit_of
 from busbw.link import text as view
 from busbw.link.types import LinkHost, LinkReport, LinkSpec, PairFlow, Rail, Suspect, SuspectReport
 
@@ -45,8 +45,9 @@ def test_contradictory_options_are_refused(
 @pytest.mark.parametrize(
     ("verdicts", "code"),
     [
-        ([("link.alike", Verdict.PASS), ("link.mark", Verdict.UNKNOWN)], 0),
-        ([("link.alike", Verdict.PASS), ("link.host_slow", Verdict.WARN)], 1),
+        ([("link.alike", Verdict.PASS), ("link.mark", Verdict.SKIP)], 0),
+        ([("link.alike", Verdict.PASS), ("link.host_slow", Verdict.FAIL)], 1),
+        ([("link.alike", Verdict.PASS), ("link.fault", Verdict.WARN)], 0),
         ([("link.alike", Verdict.UNKNOWN), ("link.mark", Verdict.UNKNOWN)], 3),
         ([("link.alike", Verdict.PASS), ("link.host", Verdict.UNKNOWN)], 3),
         ([], 3),
@@ -127,7 +128,7 @@ def test_hosts_that_could_not_be_distinguished_are_unknown(
         complete=True,
         **fields,
     )
-    assert suspect_exit(report) == code
+    assert exit_of(report.verdicts()) == code
     text = view.render_suspects(report)
     assert message in text
     assert ("no slow host found" in text) is (code == 0)

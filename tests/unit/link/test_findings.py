@@ -48,7 +48,7 @@ def test_hosts_that_reach_the_mark_pass():
     assert verdicts(report()) == [("link.alike", Verdict.PASS)]
 
 
-@pytest.mark.parametrize(("rate", "verdict"), [(94.06, Verdict.PASS), (94.05, Verdict.WARN)])
+@pytest.mark.parametrize(("rate", "verdict"), [(94.06, Verdict.PASS), (94.05, Verdict.FAIL)])
 def test_the_mark_is_95_percent_of_the_payload(rate, verdict):
     """MTU 9000 carries 99.0 of 100 Gbit/s."""
     link_report = report(2, rate=rate)
@@ -59,7 +59,7 @@ def test_the_mark_is_lower_from_gpu_memory():
     rdma = {"kind": "roce", "device": "mlx5_0"}
     assert verdicts(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST), **rdma))[0] == (
         "link.mark",
-        Verdict.WARN,
+        Verdict.FAIL,
     )
     assert verdicts(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST, gpu=0), **rdma)) == [
         ("link.alike", Verdict.PASS)
@@ -68,7 +68,7 @@ def test_the_mark_is_lower_from_gpu_memory():
 
 def test_the_mtu_that_perftest_reports_counts():
     link_report = report(2, rate=90.0, spec=LinkSpec(method=PERFTEST), kind="roce", device="mlx5_0")
-    assert verdicts(link_report)[0] == ("link.mark", Verdict.WARN)
+    assert verdicts(link_report)[0] == ("link.mark", Verdict.FAIL)
     for flow in link_report.flows:
         flow.mtu = 1024
     assert verdicts(link_report) == [("link.alike", Verdict.PASS)]
@@ -88,7 +88,7 @@ def test_busy_processors_leave_the_link_unknown():
 def test_without_a_line_rate_hosts_are_compared_alone():
     assert verdicts(report(line=None)) == [
         ("link.alike", Verdict.PASS),
-        ("link.mark", Verdict.UNKNOWN),
+        ("link.mark", Verdict.SKIP),
     ]
     assert verdicts(report(2, line=None)) == [
         ("link.alike", Verdict.UNKNOWN),
@@ -97,6 +97,13 @@ def test_without_a_line_rate_hosts_are_compared_alone():
     assert verdicts(report(line=None, spec=LinkSpec(line_rate=100 * GBIT))) == [
         ("link.alike", Verdict.PASS)
     ]
+
+
+def test_a_given_line_rate_replaces_that_of_a_lab():
+    lab, given = {"line": 1.0, "in_lab": True}, LinkSpec(line_rate=2 * GBIT)
+    assert verdicts(report(2, rate=0.99, **lab)) == [("link.alike", Verdict.PASS)]
+    assert verdicts(report(2, rate=0.99, spec=given, **lab)) == [("link.mark", Verdict.FAIL)]
+    assert verdicts(report(2, line=1.0, rate=0.99, spec=given)) == [("link.alike", Verdict.PASS)]
 
 
 def test_a_slow_host_is_named_with_its_counters():

@@ -5,6 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.core.finding import Verdict
+
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one error counter of one link grew between a host's first and last snapshot."""
@@ -46,3 +48,10 @@ class TrendReport(msgspec.Struct, tag="busbw.trend/1", tag_field="schema", kw_on
     odd: list[OutlierLink]
     grown: list[Growth]
     reasons: dict[str, str] = {}
+
+    def verdicts(self) -> list[Verdict]:
+        """Pass if links were compared, a warning for each that differs, and unknown for a host that
+        was not compared.
+        """
+        verdicts = [Verdict.PASS if self.links else Verdict.UNKNOWN]
+        return verdicts + [Verdict.WARN] * len(self.odd) + [Verdict.UNKNOWN] * len(self.reasons)

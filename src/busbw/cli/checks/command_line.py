@@ -8,11 +8,11 @@ import msgspec
 from busbw.check.command import lint
 from busbw.check.command import text as command_text
 from busbw.check.machine import Machine
-from busbw.cli.options.shared import format_option
+from busbw.cli.options.shared import fail_on_option, format_option
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
-from busbw.core.errors import Exit, UsageError
-from busbw.core.finding import Verdict
+from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.given_file import MAX_TEXT_BYTES, read_stream
 from busbw.host.limited import within
 from busbw.host.source import LiveMachine
@@ -33,13 +33,17 @@ LIMIT_S = 60.0  # to read the facts of this machine
 @click.option(
     "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
 )
+@fail_on_option
 @format_option
-def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_name: str) -> int:
+def command(
+    words: tuple[str, ...], no_machine: bool, everything: bool, fail_on: Verdict, format_name: str
+) -> int:
     """Find faults in a command line of mpirun, srun, torchrun or nccl-tests, without running it.
 
     LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for
     stdin. If the launcher is on this machine, busbw uses and prints its Open MPI version,
-    interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
+    interfaces, GPUs, ports and variables. Exit code 1 if a rule fails, 3 if a variable of the shell
+    may hold what one misses.
     """
     script = _stdin() if words == (lint.STDIN,) else ""
     if no_machine:
@@ -54,8 +58,8 @@ def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_n
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
         print_out(command_text.text(report, width(), everything=everything))
-    verdicts = {finding.verdict for line in report.lines for finding in line.findings}
-    return int(Exit.BAD if Verdict.FAIL in verdicts else Exit.OK)
+    findings = [finding for line in report.lines for finding in line.findings]
+    return int(exit_of((found.verdict for found in findings if not found.optional), fail_on))
 
 
 def _stdin() -> str:

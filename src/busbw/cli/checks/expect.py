@@ -15,7 +15,7 @@ from busbw.check.expect.spec import Expectations
 from busbw.check.expect.text import text
 from busbw.check.types import CheckReport
 from busbw.cli.options.parameters import is_given, not_empty
-from busbw.cli.options.shared import Decorator, options
+from busbw.cli.options.shared import Decorator, fail_on_option, options
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer, Verdict
@@ -26,7 +26,6 @@ from busbw.host.snapshot import recorded
 from busbw.host.source import LiveMachine
 
 STDIN = "-"
-FAIL_ON = (Verdict.FAIL.value, Verdict.WARN.value)
 HOSTS = ("hosts", "hostfile")
 EXCLUDED = (
     *HOSTS,
@@ -64,13 +63,7 @@ expect_options: Decorator = options(
         is_flag=True,
         help="--learn: also from a machine that fails checks; --save: replace a file",
     ),
-    click.option(
-        "--fail-on",
-        type=click.Choice(FAIL_ON),
-        default=Verdict.FAIL.value,
-        show_default=True,
-        help="warn: a warning counts as a failure",
-    ),
+    fail_on_option,
 )
 
 

@@ -7,15 +7,13 @@ from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.options.shared import format_option
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
-from busbw.core.errors import Exit, UsageError
-from busbw.core.finding import Verdict
+from busbw.core.errors import UsageError
+from busbw.core.finding import exit_of
 from busbw.host import ras as service
 from busbw.job import types as view
 from busbw.job.driver import examine
 from busbw.launch.hostfile import given_hosts
 from busbw.pattern.pending_collective import outstanding
-
-EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,4 +72,4 @@ def command(
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
         print_out(view.text(report, width()))
-    return int(EXITS.get(report.verdict, Exit.UNKNOWN))
+    return int(exit_of([report.verdict]))

@@ -7,10 +7,11 @@ from busbw.check.doctor import launching
 from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.options.parameters import Seconds, not_empty
-from busbw.cli.options.shared import format_option
+from busbw.cli.options.shared import fail_on_option, format_option
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
-from busbw.core.errors import Exit, UsageError
+from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict, exit_of
 from busbw.launch.hostfile import given_hosts
 
 
@@ -48,9 +49,16 @@ from busbw.launch.hostfile import given_hosts
     show_default=True,
     help="seconds for each stage",
 )
+@fail_on_option
 @format_option
 def command(
-    hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, format_name: str
+    hosts: str,
+    hostfile: str,
+    ifname: str,
+    engine: str,
+    limit_s: float,
+    fail_on: Verdict,
+    format_name: str,
 ) -> int:
     """Find out why a launch over several hosts fails: ssh, busbw, names, subnets, TCP, mpirun, MPI,
     NCCL, a small all_reduce.
@@ -73,4 +81,4 @@ def command(
         print_out(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
     else:
         print_out(launch_text.commands(diagnosis))
-    return int(Exit.BAD if diagnosis.failed else Exit.OK)
+    return int(exit_of((stage.verdict for stage in done), fail_on))

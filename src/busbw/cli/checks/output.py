@@ -10,11 +10,11 @@ from busbw.check.brief import brief, brief_cluster
 from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
 from busbw.check.text import text
-from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
+from busbw.check.types import CheckReport, ClusterReport, overall, worst
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
-from busbw.core.finding import Verdict
+from busbw.core.finding import Verdict, exit_of
 from busbw.measure.record import check_writable, save
 
 TABLE, JSON, QOS, PROMETHEUS = "table", "json", "rdma_qos_check", "prometheus"
@@ -58,7 +58,7 @@ class CheckOutput:
             self._print(line)
             return code
         self._print(self._text_of_one(report))
-        return int(exit_code(report.verdict))
+        return int(exit_of([report.verdict]))
 
     def _text_of_one(self, report: CheckReport) -> str:
         if self.format_name == JSON:
@@ -80,7 +80,7 @@ class CheckOutput:
             self._print(line)
             return code
         self._print(self._text_of_several(cluster))
-        return int(exit_code(self._verdict(cluster)))
+        return int(exit_of([self._verdict(cluster)]))
 
     def _text_of_several(self, cluster: ClusterReport) -> str:
         if self.format_name == QOS:

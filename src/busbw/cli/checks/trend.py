@@ -5,27 +5,26 @@ import msgspec
 
 from busbw.check.trend import text as view
 from busbw.check.trend.growth import trend
-from busbw.cli.options.shared import format_option
+from busbw.cli.options.shared import fail_on_option, format_option
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
-from busbw.core.errors import Exit
+from busbw.core.finding import Verdict, exit_of
 
 
 @click.command("trend", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="SNAPSHOT...")
+@fail_on_option
 @format_option
-def command(files: tuple[str, ...], format_name: str) -> int:
+def command(files: tuple[str, ...], fail_on: Verdict, format_name: str) -> int:
     """Compare snapshots of several times: how the errors of each NVLink, port and PCIe device grew,
     and which link differs from the others.
 
-    Snapshots of any number of hosts may be given, in any order: each has its host and time. Exit
-    code 1 if a link differs, 3 if no link could be compared.
+    Snapshots of any number of hosts may be given, in any order: each has its host and time. A
+    link that differs is a warning. Exit code 3 if a host could not be compared.
     """
     report = trend(files)
     if format_name == "json":
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
         print_out(view.text(report, width()))
-    if report.odd:
-        return int(Exit.BAD)
-    return int(Exit.OK if report.links else Exit.UNKNOWN)
+    return int(exit_of(report.verdicts(), fail_on))

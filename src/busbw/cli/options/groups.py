@@ -53,6 +53,7 @@ RUN: Groups = (
         (
             "ran",
             "brief",
+            "fail_on",
             "force",
             "html_name",
             "history",
@@ -81,7 +82,7 @@ LINK: Groups = (
     ("How to measure", ("both", "streams", "size", "rounds")),
     ("RDMA, with --test perftest", ("gpu", "gid_index")),
     ("Search for slow hosts, with --suspect", ("collective", "engine")),
-    ("Output", ("format_name", "force")),
+    ("Output", ("format_name", "fail_on", "force")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 TRAIN: Groups = (

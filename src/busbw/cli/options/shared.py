@@ -8,6 +8,7 @@ import click
 
 from busbw.cli.options.parameters import File, Seconds, not_empty
 from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
 from busbw.core.networks import NETWORKS
 from busbw.core.options import LAUNCH_LIMIT_S
 
@@ -115,6 +116,14 @@ format_option = click.option(
     default="table",
     show_default=True,
     help="output on stdout",
+)
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice([Verdict.FAIL.value, Verdict.WARN.value]),
+    callback=lambda _context, _option, name: Verdict(name),
+    default=Verdict.FAIL.value,
+    show_default=True,
+    help="warn: exit code 1 for a warning too",
 )
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="print the launcher's command line and stop"
