@@ -15,19 +15,21 @@ import msgspec
 Row = TypeVar("Row")
 
 
-def rows(path: str, row_type: type[Row], lists: tuple[str, ...] = ()) -> tuple[Row, ...]:
-    """The rows of a CSV file in the order of the file; `path` is relative to the package busbw, and
-    cells of the columns `lists` are lists of words.
+def rows(
+    path: str, row_type: type[Row], lists: tuple[str, ...] = (), package: str = "busbw"
+) -> tuple[Row, ...]:
+    """The rows of a CSV file in the order of the file; `path` is relative to the package, and cells
+    of the columns `lists` are lists of words.
     """
     return tuple(
         msgspec.convert(_values(cells_of_row, lists), row_type, strict=False)
-        for cells_of_row in cells(path)
+        for cells_of_row in cells(path, package)
     )
 
 
-def cells(path: str) -> list[dict[str, str]]:
+def cells(path: str, package: str = "busbw") -> list[dict[str, str]]:
     """The rows of a CSV file as they stand there, by column."""
-    lines = _text(path).splitlines()
+    lines = _text(path, package).splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
@@ -42,8 +44,8 @@ def _values(row: dict[str, str], lists: tuple[str, ...]) -> dict[str, str | list
     return {name: cell.split() if name in lists else cell for name, cell in row.items() if cell}
 
 
-def _text(path: str) -> str:
+def _text(path: str, package: str = "busbw") -> str:
     # It reads zip files too, as importlib.resources does, whose import takes longer.
-    data = pkgutil.get_data("busbw", path)
+    data = pkgutil.get_data(package, path)
     assert data is not None
     return data.decode()
