@@ -30,7 +30,7 @@ from busbw_accel.cli.options import training_options
 from busbw_accel.cli.plans import recorded as recorded_plan
 from busbw_accel.cli.plans import states as states_plan
 from busbw_accel.cli.train_states import states_options, take_states
-from busbw_accel.train import plan_text
+from busbw_accel.train import as_if_network, plan_text
 from busbw_accel.train import transports as transport_table
 from busbw_accel.train.kinds import PlanJob, PlanResult
 from busbw_accel.train.methods import parse_all
@@ -94,6 +94,12 @@ class PlanOutput(RunOutput):
     callback=not_empty,
     help=f"transports: {', '.join(transport_table.BY_NAME)}  [default: all that suit the job]",
 )
+@click.option(
+    "--network",
+    default="",
+    callback=not_empty,
+    help="also predict the step as if the network between hosts were another: 2x,25Gbit/s",
+)
 @states_options
 @states_plan.memory_options
 @click.option(
@@ -146,6 +152,7 @@ def command(
     model_name: str | None,
     compare: str,
     transports: str,
+    network: str,
     target: float,
     iters: int,
     check: str,
@@ -197,11 +204,13 @@ def command(
         check_writable(file, overwrite=force)
     asked = tuple(method.name for method in parse_all(compare)) if compare else ()
     rounds = transport_table.parse(transports) if transports else []
+    networks = as_if_network.parse_all(network)
     recorded = request.step() if request else None
     if request and recorded is None:
         return int(Exit.OK)
     if recorded is not None:
         where, check = recorded_plan.launch_target(recorded, where), "none"
+    as_if_network.check(networks, several_hosts=bool(where.step) or len(where.named()) > 1)
     methods, suitable = defaults(where)
     names = asked or tuple(methods)
     if recorded is None:
@@ -213,7 +222,7 @@ def command(
         program="busbw plan",
         argv=argv(),
         training=training,
-        plan=PlanSpec(iters=iters, target=target),
+        plan=PlanSpec(iters=iters, target=target, as_if=networks),
         recorded=recorded,
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,

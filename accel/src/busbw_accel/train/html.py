@@ -12,6 +12,7 @@ from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
 from busbw_accel.train import plan_text, recorded_text, states_text
 from busbw_accel.train import text as train_text
+from busbw_accel.train.as_if_network import parse, plan_as_if
 from busbw_accel.train.kinds import PlanResult, TrainResult
 from busbw_accel.train.plan_types import AS_IS, MeasuredExchange, Plan
 from busbw_accel.train.rounds_text import MS
@@ -65,23 +66,32 @@ def plan(result: PlanResult) -> list[Element]:
     if result.plan is None or not result.plan.exchanges:
         return [*parts, *prose(plan_text.footer(result))]
     if result.recorded is None:
-        parts += prose(plan_text.step_alone(result.plan))
+        parts += prose(plan_text.step_alone(result.plan) + plan_text.LOSS_NOTE)
     else:
         parts += _recorded(result, result.recorded, result.plan)
+        parts += prose(plan_text.LOSS_NOTE)
     parts += prose(plan_text.advice(result) + plan_text.refusal(result))
     exchanges = sorted(result.plan.exchanges, key=result.plan.step_s)
-    transport, method, *others = plan_text.columns(result, None)
-    columns = [
-        replace(column, value=partial(column.value, result.plan))
-        for column in (method, transport, *others)
-    ]
-    table = column_table(columns, result.plan.exchanges, "Exchanges", plan_text.DROP_ORDER)
+    table = _exchanges(result, result.plan, "Exchanges")
     errors = "".join(f"error: {error}\n" for error in result.errors)
-    below = prose(plan_text.checks(result) + errors)
+    below = list(prose(plan_text.checks(result) + errors))
+    for name in result.plan.as_if:
+        title = plan_text.as_if_title(result.plan, name).strip().rstrip(":")
+        assumed = plan_as_if(result.plan, parse(name))
+        below.append(_exchanges(result, assumed, title[0].upper() + title[1:]))
     if not plan_text.is_timed(result):
         return [*parts, table, *below]
     of_whom = "each rank on its own" if result.recorded is None else "on a perfect network"
     return [*parts, _steps(result.plan, exchanges, of_whom), table, *below]
+
+
+def _exchanges(result: PlanResult, planned: Plan, title: str) -> Element:
+    transport, method, *others = plan_text.columns(result, None)
+    columns = [
+        replace(column, value=partial(column.value, planned))
+        for column in (method, transport, *others)
+    ]
+    return column_table(columns, planned.exchanges, title, plan_text.DROP_ORDER)
 
 
 def _recorded(result: PlanResult, recorded: RecordedStep, planned: Plan) -> list[Element]:

@@ -103,7 +103,8 @@ class Survey:
         buckets = [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)]
         alone_s = fmean(run.alone_s)
         still_s = fmean(layout_round.still_s for layout_round in rounds)
-        return Plan(self.spec.target, alone_s, still_s, buckets, self._exchanges, [run])
+        spec, as_if = self.spec, list(self.spec.as_if)
+        return Plan(spec.target, alone_s, still_s, buckets, self._exchanges, [run], as_if)
 
     def _measure_still(self, bucket_mb: float, enter_phase: EnterPhase) -> None:
         """Measure the step under DDP without an exchange, and when its buckets are ready.

@@ -3,10 +3,12 @@
 from busbw.core.sizes import counted
 from busbw.stats import rounds
 from busbw.ui.columns import Column, fitting, line, wrapped
-from busbw_accel.train import recommendation, recorded_text
+from busbw_accel.train import as_if_network, recommendation, recorded_text
 from busbw_accel.train import text as train_text
+from busbw_accel.train.as_if_network import rate_text
 from busbw_accel.train.kinds import PlanResult
 from busbw_accel.train.plan_types import AS_IS, LOSSES, MeasuredExchange, Plan
+from busbw_accel.train.recorded_losses import NOTE, recorded_loss
 from busbw_accel.train.rounds_text import (
     MS,
     contradiction_text,
@@ -19,8 +21,9 @@ from busbw_accel.train.transports import BY_NAME
 from busbw_accel.train.types import DEFAULT_BUCKET_MB
 
 MB = 1e6
-METHOD = 26  # characters
-INTERVAL = 8  # characters of ` +-12.34`
+METHOD = 20  # characters of `none, 100 MB buckets`
+STEP, SHARE = (9, 16), (10, 14)  # characters without and with an interval
+LOSS = 11  # characters of `+15.8 +-1.4`
 ALONE, PERFECT = "alone", "a perfect network"  # what a rate is a share of
 DROP_ORDER = (
     "what a gradient loses",
@@ -29,7 +32,9 @@ DROP_ORDER = (
     "exposed ms",
     "of alone",
     "of perfect",
+    "loss, %",
 )
+LOSS_NOTE = f"# {NOTE}\n"
 UNKNOWN_WITHOUT_TIMES = ("exposed ms", "step ms", "of perfect")
 
 
@@ -55,8 +60,9 @@ def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     shown = columns(result, width)
     titles = line(shown, [column.title for column in shown])
     if result.recorded is not None:
-        return f"{recorded_text.surveyed(result, result.recorded, plan, width)}\n{titles}"
-    return f"{wrapped(step_alone(plan), width)}\n{titles}"
+        text = recorded_text.surveyed(result, result.recorded, plan, width)
+        return f"{text}{wrapped(LOSS_NOTE, width)}\n{titles}"
+    return f"{wrapped(step_alone(plan) + LOSS_NOTE, width)}\n{titles}"
 
 
 def step_alone(plan: Plan) -> str:
@@ -81,7 +87,7 @@ def columns(result: PlanResult, width: int | None) -> list[Column]:
     """
     local = result.training.hosts == 1  # then nothing leaves the host
     spec = result.training.spec
-    more = INTERVAL if spec.rounds > 1 else 0
+    more = int(spec.rounds > 1)
     columns = [
         Column(
             title="transport", value=lambda plan, exchange: exchange.transport, width=9, left=True
@@ -104,9 +110,12 @@ def columns(result: PlanResult, width: int | None) -> list[Column]:
             value=lambda plan, exchange: f"{sum(exchange.bucket_s) * MS:.2f}",
             width=11,
         ),
-        Column(title="exposed ms", value=_exposed, width=10 + more),
-        Column(title="step ms", value=_step, width=9 + more),
-        Column(title="of perfect" if result.recorded else "of alone", value=_share, width=8 + more),
+        Column(title="exposed ms", value=_exposed, width=max(10, STEP[more])),
+        Column(title="step ms", value=_step, width=STEP[more]),
+        Column(
+            title="of perfect" if result.recorded else "of alone", value=_share, width=SHARE[more]
+        ),
+        Column(title="loss, %", value=_loss, width=LOSS),
         Column(
             title="what a gradient loses",
             value=lambda plan, exchange: LOSSES[exchange.loss],
@@ -138,6 +147,14 @@ def _share(plan: Plan, exchange: MeasuredExchange) -> str:
     )
 
 
+def _loss(_: Plan, exchange: MeasuredExchange) -> str:
+    """What the method's loss was above that of plain DDP, where it was recorded."""
+    if exchange.loss == 0:
+        return "0"
+    found = recorded_loss(exchange.method)
+    return f"{100 * found.loss:+z.1f} +-{100 * found.half_width:.1f}" if found else "-"
+
+
 def row(
     result: PlanResult, plan: Plan, exchange: MeasuredExchange, width: int | None = None
 ) -> str:
@@ -158,6 +175,7 @@ def footer(result: PlanResult, width: int | None = None) -> str:
     text = advice(result, width)
     if result.plan:
         text += wrapped(checks(result) + refusal(result), width)
+        text += "".join(as_if(result, result.plan, name, width) for name in result.plan.as_if)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
@@ -203,6 +221,37 @@ def refusal(result: PlanResult) -> str:
     base = PERFECT if result.recorded else ALONE
     lead = "no recommendation: rounds differ too much"
     return unclear_text(lead, label(exchange), interval, base, result, count)
+
+
+def as_if(result: PlanResult, plan: Plan, name: str, width: int | None = None) -> str:
+    """The steps as if the network were another, and which exchange would be best."""
+    assumed = as_if_network.plan_as_if(plan, as_if_network.parse(name))
+    text = "\n" + wrapped(as_if_title(plan, name), width)
+    if not assumed.exchanges:
+        return text
+    shown = columns(result, width)
+    text += line(shown, [column.title for column in shown]) + rows(result, assumed, width)
+    chosen = recommendation.recommended(assumed)
+    if chosen is None or not is_timed(result):
+        return text
+    return text + wrapped(_advice(assumed, chosen, PERFECT if result.recorded else ALONE), width)
+
+
+def as_if_title(plan: Plan, name: str) -> str:
+    """What is assumed, and what was measured."""
+    network = as_if_network.parse(name)
+    lead = f"as if the network {network.meaning}"
+    reached = {
+        transport: as_if_network.reached_rate(plan, transport)
+        for transport in dict.fromkeys(exchange.transport for exchange in plan.exchanges)
+    }
+    if not any(reached.values()):
+        return f"{lead}: unknown, since nothing leaves a host\n"
+    measured = [f"{rate_text(rate)} over {name}" for name, rate in reached.items() if rate]
+    return (
+        f"{lead}, predicted and not measured; an exchange here left a host with up to"
+        f" {', '.join(measured)}:\n"
+    )
 
 
 def is_timed(result: PlanResult) -> bool:

@@ -35,12 +35,14 @@ BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)
 
 class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement for a plan: the transport (train.transports), the repeats of each exchange
-    in a round, and the target efficiency.
+    in a round, the target efficiency, and other networks to predict the step for
+    (train.as_if_network).
     """
 
     transport: str = AS_IS
     iters: int = msgspec.field(default=5, name="replays")
     target: float = 0.95
+    as_if: tuple[str, ...] = ()
 
 
 class LayoutRound(msgspec.Struct, frozen=True):
@@ -166,6 +168,9 @@ class Plan(msgspec.Struct):
     buckets: list[Bucket]
     exchanges: list[MeasuredExchange] = []
     runs: list[PlanRun] = []
+    as_if: Annotated[
+        list[str], Meta(description="networks to predict the step for, such as `2x` (--network)")
+    ] = []
 
     def predictions(self, exchange: MeasuredExchange) -> list[Prediction]:
         """The prediction of each round; in a file without rounds, only one from the medians."""

@@ -89,7 +89,7 @@ def test_a_record_without_times_has_exchanges_and_no_recommendation(planned_for_
     assert "ready ms" not in text
     titles = next(line for line in text.splitlines() if line.startswith("method "))
     assert titles.split("  ")[0] == "method"
-    assert titles.endswith("MB sent  exchange ms")
+    assert titles.endswith("MB sent  exchange ms      loss, %")
     assert text.count("no recommendation: the record has no times, so that it is unknown") == 1
 
 
@@ -220,4 +220,32 @@ def test_lossless_buckets_come_before_a_lossy_method(planned_in_rounds):
     )
     assert "\nno difference seen: bf16, 101.5 % (93.5 to 110.2) of its rate\n" in plan_text.footer(
         planned_in_rounds
+    )
+
+
+def test_a_method_without_a_record_has_no_loss(planned):
+    planned.plan.exchanges[1].method = "2d+int8"
+    planned.plan.exchanges[2].method = "powersgd+host"
+    cells = [row.split()[-2:] for row in plan_text.rows(planned, planned.plan, 80).splitlines()]
+    assert cells == [["%", "0"], ["%", "-"], ["+15.8", "+-1.4"], ["%", "0"]]
+
+
+def test_a_plan_as_if_the_network_were_another(planned):
+    planned.plan.as_if = ["2x", "1Gbit/s"]
+    text = render(planned, "table", 80)
+    twice = text[text.index("as if the network were 2x as fast") :].splitlines()
+    assert twice[0] == (
+        "as if the network were 2x as fast, predicted and not measured; an exchange here"
+        " left a host with up to 24.6 Gbit/s over as-is, 24.9 Gbit/s over sockets:"
+    )
+    # torch's PowerSGD does not count its bytes
+    assert [line.split()[:2] for line in twice[2:5]] == [
+        ["as-is", "none"],
+        ["as-is", "int8"],
+        ["sockets", "none"],
+    ]
+    assert "\nas if the network carried 1 Gbit/s, predicted and not measured; " in text
+    planned.plan.exchanges[:] = [planned.plan.exchanges[2]]
+    assert plan_text.as_if(planned, planned.plan, "2x") == (
+        "\nas if the network were 2x as fast: unknown, since nothing leaves a host\n"
     )

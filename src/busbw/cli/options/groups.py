@@ -96,7 +96,10 @@ TRAIN: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 PLAN: Groups = (
-    (MOST_USED, ("ranks", "hosts", "compare", "transports", "pattern_file", "json_name")),
+    (
+        MOST_USED,
+        ("ranks", "hosts", "compare", "transports", "network", "pattern_file", "json_name"),
+    ),
     ("A training of yours, as -- COMMAND", ("capture_steps", "capture_limit_s", "folder")),
     ("Ranks and hosts", ("hostfile", "ifname")),
     _SLURM,
