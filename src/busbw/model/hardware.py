@@ -183,6 +183,15 @@ def is_card(name: str) -> bool:
     return not CARDS.isdisjoint(words) and any(known in words for known in _with_nvlink())
 
 
+def card_word(name: str) -> str:
+    """`a100pcie` for a card's name, such as `NVIDIA A100 80GB PCIe`; empty for other GPUs."""
+    words = _words(name)
+    possible = (
+        f"{gpu}{card}" for gpu in _with_nvlink() for card in CARDS if {gpu, card} <= {*words}
+    )
+    return next(possible, "") if is_card(name) else ""
+
+
 @cache
 def _with_nvlink() -> tuple[str, ...]:
     """The names of GPUs with NVLink in lower case."""

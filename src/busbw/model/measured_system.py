@@ -13,7 +13,8 @@ from busbw.model.hardware import gpu_word, is_card
 from busbw.model.systems import System, of_device, of_gpus
 from busbw.model.usable_hardware import used
 
-DESCRIBE = "describe the system, like --system h100x8 --nics 8x400G, or give --topo FILE"
+EXAMPLE = "h100x8"
+DESCRIBE = f"describe the system, like --system {EXAMPLE} --nics 8x400G, or give --topo FILE"
 
 
 def of_host(host: Host) -> System:
@@ -39,18 +40,19 @@ def of_host(host: Host) -> System:
     return system
 
 
-def shape(result: Result) -> tuple[int, int]:
+def shape(result: Result, domain: int = 0) -> tuple[int, int]:
     """NVLink domains, and ranks on each: hosts, or racks whose hosts NVLink joins (NCCL's MNNVL).
 
     More ranks than a domain has are taken to fill the fewest domains evenly, as 32 hosts of 4 fill
-    two of 64. UsageError where the file does not say, or hosts differ.
+    two of 64. `domain` is how many of its GPUs take part, where that is known. UsageError where
+    the file does not say, or hosts differ.
     """
     hosts, per_host = on_hosts(result)
     row = gpu_hosts().get(gpu_word(result.world.devices[0].name))
     if row is None or not row.racks or result.environment.get("NCCL_MNNVL_ENABLE") == "0":
         return hosts, per_host
     ranks = hosts * per_host
-    domains = ceil(ranks / row.most)
+    domains = ceil(ranks / (domain or row.most))
     return (domains, ranks // domains) if hosts % domains == 0 else (hosts, per_host)
 
 

@@ -29,8 +29,10 @@ from busbw.model.hardware import (
     Pair,
     bridged_gpus,
     by_name,
+    card_word,
     generation,
     gpu_word,
+    is_card,
     pcie_gpus,
 )
 from busbw.model.nccl.choice import Model
@@ -87,6 +89,7 @@ class System:
     nic_notes: tuple[str, ...] = ()  # said of several hosts
     nics_unknown: str = ""  # why no NIC is known, though there are some
     collnet: bool = False  # whether the network's switches reduce (SHARP)
+    rack: bool = False  # whether its GPUs are an NVLink domain, which hosts share
 
     @property
     def payload_nic(self) -> float:
@@ -231,6 +234,7 @@ def parse_system(text: str) -> System:
         nics=nics if usual.gbit else 0,
         nic=usual.gbit * GBIT,
         cpu=usual.cpu,
+        rack=kind == "nvl",
     )
 
 
@@ -389,4 +393,6 @@ def of_device(name: str, gpus: int) -> System | None:
     row = by_name(word)
     if row is not None:
         return of_generation(row, name, gpus)
+    if gpus == 1 and is_card(name):  # without a peer it does not matter which cards NVLink joins
+        word = card_word(name)
     return _of_pcie(word, name, gpus) if word in pcie_gpus() else None

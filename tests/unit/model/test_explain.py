@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.explain import command
+from busbw.cli.main import guarded
 from busbw.core.cells import headline
 from busbw.core.result import Result
 from busbw.model import explanation_text
@@ -255,6 +256,38 @@ def test_the_range_is_wider_where_no_run_with_sharp_says_how_far_off_the_model_i
     given = f"{tmp_path / 'run.log'} --system b200x8 --nics 8x400G"
     command.main(given.split(), standalone_mode=False)
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "hosts", "per_host", "busbw", "options", "code", "said"),
+    [
+        # Parts of racks: how many GPUs of each take part cannot be seen in the log.
+        ("NVIDIA GB200", 4, 4, 691.0, "gb200nvl8 --nics 8x400G", 0, "2 hosts x 8 GB200"),
+        ("NVIDIA GB200", 16, 4, 798.0, "gb200nvl32", 0, "2 hosts x 32 GB200"),
+        ("NVIDIA GB200", 3, 4, 185.0, "gb200nvl8", 0, "3 hosts x 4 GB200"),
+        # Without a peer on its host it does not matter whether NVLink joins a card to others.
+        ("NVIDIA A100-PCIE-40GB", 2, 1, 8.8, "--nics 1x200G", 1, "2 hosts x 1 "),
+        ("NVIDIA A100 80GB PCIe", 1, 4, 20.0, "", 2, "like --system a100pciex4 "),
+        ("NVIDIA H200 NVL", 2, 8, 35.0, "--nics 4x400G", 2, "like --system h200nvlx8 "),
+    ],
+)
+def test_parts_of_racks_and_cards_are_described_in_few_words(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    gpu: str,
+    hosts: int,
+    per_host: int,
+    busbw: float,
+    options: str,
+    code: int,
+    said: str,
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(one_row_text(gpu, hosts, per_host, 16 * GIB, busbw))
+    given = options if options.startswith("--") or not options else f"--system {options}"
+    assert guarded(["explain", str(log), *given.split()]) == code
+    out, err = capsys.readouterr()
+    assert said in out + err
 
 
 def test_one_gpu_of_a_host_is_no_faster_than_its_slot_whatever_the_nics() -> None:

@@ -6,7 +6,8 @@ from busbw.cli.options.system import LinkOptions, given_system, with_links
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import counted
-from busbw.model.measured_system import DESCRIBE, of_result, on_hosts, shape
+from busbw.model.hardware import card_word, is_card
+from busbw.model.measured_system import DESCRIBE, EXAMPLE, of_result, on_hosts, shape
 from busbw.model.systems import System
 
 
@@ -34,13 +35,14 @@ def system_of(
 
 def _hosts_and_ranks(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
     """The number of NVLink domains and of ranks on each: what the file says, or all GPUs of a
-    described system. Described hosts are not joined to racks.
+    described system. Described hosts are not joined to racks; of a described rack so many GPUs take
+    part as it is said to have.
     """
     if not result.world.devices and nodes is not None:
         if system is None:
             raise UsageError("the file names no ranks", DESCRIBE)
         return nodes, system.gpus
-    placed = shape(result)
+    placed = shape(result, system.gpus if system is not None and system.rack else 0)
     if system is not None and placed[1] > system.gpus:
         placed = on_hosts(result)
     if nodes is not None and nodes != placed[0]:
@@ -55,5 +57,7 @@ def _recorded(result: Result, file: str, links: LinkOptions) -> System:
     """The system that the file recorded, changed by the options."""
     system = of_result(result)
     if isinstance(system, str):  # why there is none
-        raise UsageError(f"{file}: {system}", DESCRIBE)
+        name = result.world.devices[0].name if result.world.devices else ""
+        card = f"{card_word(name)}x{on_hosts(result)[1]}" if is_card(name) else ""
+        raise UsageError(f"{file}: {system}", DESCRIBE.replace(EXAMPLE, card) if card else DESCRIBE)
     return with_links(system, links)
