@@ -19,7 +19,7 @@ from statistics import fmean, median
 import msgspec
 
 from busbw.core.sizes import format_size
-from busbw.model.forecast import links_of
+from busbw.model.forecast import comparable, links_of, unlimited
 from busbw.model.hardware import NCCL_PCI, reaches_peers
 from busbw.model.nccl.choice import ExpectedChoice, Parts
 from busbw.model.nccl.constants import RING
@@ -90,11 +90,15 @@ def cases(
     coefficients of several hosts that `fits` has for a run.
     """
     for curve in curves:
-        job, rest = job_of(curve), known(curve)
-        links = links_of(setting_of(curve), curve.per_host)
+        job, rest, setting = job_of(curve), known(curve), setting_of(curve)
+        links = links_of(setting, curve.per_host)
         fit = (fits or {}).get(curve.run, HOSTS_FIT)
+        shape = curve.hosts, curve.per_host
         for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
-            expected = expect(job, size, chosen[curve, size], links, rest, fit)
+            choice = chosen[curve, size]
+            allowed = unlimited(setting, curve.collective, *shape, size)
+            alike = comparable(rest, allowed, curve.hosts, choice.algorithm)
+            expected = expect(job, size, choice, links, alike, fit)
             yield Case(curve, size, log(expected.time_s / (time_us * 1e-6)), expected)
 
 
@@ -125,15 +129,15 @@ def without(left_out: Callable[[ReferenceCurve], bool]) -> Reference:
 
 def by_regime(found: Sequence[Case]) -> Errors:
     """The errors of each regime and run. Several hosts are one regime whatever an answer rests on,
-    as are hosts with PCIe: runs of one shape differ as much as the model does. Of reduction in the
-    network's switches there is no model.
+    as are hosts with PCIe and racks: runs of one shape differ as much as the model does. Of
+    reduction in the network's switches there is no model.
     """
     errors: Errors = defaultdict(lambda: defaultdict(list))
     for case in found:
         if case.curve.algorithm == SHARP:
             continue
         scope = case.expected.scope
-        one_regime = case.curve.hosts > 1 or scope is Scope.PCIE
+        one_regime = case.curve.hosts > 1 or scope in (Scope.PCIE, Scope.DOMAIN)
         basis = ExpectedBasis.MODEL if one_regime else case.expected.basis
         start = next(start for start in FROM_BYTES if case.size_bytes >= start)
         errors[scope, basis, start][case.curve.source, case.curve.run].append(case.off)
@@ -157,7 +161,7 @@ def limits(runs: Runs, scope: Scope) -> tuple[float, float]:
     least = LEAST + LEAST_OF_ONE / sources
     tail = (1 - COVERAGE) / 2 * len(runs)
     low, high = min(-least, _within(ordered, tail)), max(least, _within(ordered[::-1], tail))
-    if sources < FEW_SOURCES and scope in OVER_HOSTS:
+    if sources < FEW_SOURCES and scope in (*OVER_HOSTS, Scope.RACK_PAIRS):
         farthest = max(-low, high) * (1 + min(MARGIN / sources, 2 * MAX_MARGIN))
         return -farthest, farthest
     wider = 1 + min(MARGIN / sources, MAX_MARGIN)

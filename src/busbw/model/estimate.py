@@ -258,7 +258,8 @@ def _exchange(
     traffic = setting.traffic_at(hosts, size_bytes)
     narrowed = replace(narrow_links(setting, row.name, P2P, hosts, per_host), traffic=traffic)
     if row.name in p2p.ALL_PAIRS and hosts > 1:
-        reached = setting.system.fabric(hosts, per_host, payload=True).nics * p2p.ALLTOALL_OF_NICS
+        reached = setting.system.fabric(hosts, per_host, payload=True).nics
+        reached *= p2p.alltoall_share(per_host)
         narrowed = replace(narrowed, nics=min(narrowed.nics, reached))
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:

@@ -254,10 +254,9 @@ def _from_runs(
     known: Reference,
 ) -> ExpectedTime:
     job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
-    if not _is_plain(setting, shape[0]):
-        known = _of_algorithm(known, chosen.algorithm) if _is_even(setting) else NO_RUNS
-        return expect(job, size_bytes, chosen, links, known)
-    if setting.nic_divisor(collective, chosen.algorithm, *shape) == 1:
+    known = comparable(known, setting, shape[0], chosen.algorithm)
+    plain = _is_plain(setting, shape[0])
+    if not plain or setting.nic_divisor(collective, chosen.algorithm, *shape) == 1:
         return expect(job, size_bytes, chosen, links, known)
     slowed = expect(job, size_bytes, chosen, links, NO_RUNS)
     full = replace(setting, spine=Spine())
@@ -289,6 +288,15 @@ def links_of(setting: EstimateInputs, per_host: int) -> GpuLinks:
     """The links of a GPU to its peers, with `per_host` GPUs."""
     model = setting.system.fabric(1, per_host, payload=True)
     return GpuLinks(model.gpu or setting.system.planned, setting.system.over_nvlink)
+
+
+def comparable(known: Reference, setting: EstimateInputs, hosts: int, algorithm: str) -> Reference:
+    """The runs that say something about a setting that allows NCCL this algorithm: all where NCCL
+    chooses, else those whose sources say that they ran it.
+    """
+    if _is_plain(setting, hosts):
+        return known
+    return _of_algorithm(known, algorithm) if _is_even(setting) else NO_RUNS
 
 
 def _is_plain(setting: EstimateInputs, hosts: int) -> bool:

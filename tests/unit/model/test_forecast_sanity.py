@@ -153,14 +153,14 @@ def test_busbw_does_not_fall_beyond_the_largest_measured_size(text: str) -> None
 
 
 def test_alltoall_at_half_of_the_uplinks_loses_no_more_than_these() -> None:
-    """Alltoall reaches little more than half of the NICs' rate anyway."""
+    """Alltoall reaches nearly all of the NICs' rate, and a part of it stays under the leaf."""
     described = parse_system("h100x8")
     full, half, quarter = (
         forecast(EstimateInputs(described, spine=Spine(over)), BY_NAME["alltoall"], 16, 8, 16 * GIB)
         for over in (1.0, 2.0, 4.0)
     )
     assert full is not None and half is not None and quarter is not None
-    assert 0.85 * full.busbw < half.busbw < full.busbw
+    assert 0.5 * full.busbw < half.busbw < 0.65 * full.busbw
     assert quarter.busbw == pytest.approx(half.busbw / 2, rel=0.02)
 
 

@@ -15,6 +15,7 @@ from busbw.core.collectives import BY_NAME
 from busbw.model.estimate import EstimateInputs
 from busbw.model.forecast import MeasuredCurves, forecast
 from busbw.model.hardware import gpu_word
+from busbw.model.nccl.constants import release
 from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Reference, ReferenceCurve, built_in
 from busbw.model.reference.expected import GEFORCE_SHARE, HOSTS_FIT, PCIE_SHARES, Scope
@@ -41,8 +42,13 @@ def script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def errors(script: ModuleType) -> Any:
-    return script.by_regime(script.all_cases())
+def cases(script: ModuleType) -> Any:
+    return script.all_cases()
+
+
+@pytest.fixture(scope="module")
+def errors(script: ModuleType, cases: Any) -> Any:
+    return script.by_regime(cases)
 
 
 def test_the_ranges_and_the_record_are_what_the_table_of_curves_gives(
@@ -75,7 +81,12 @@ def test_explanations_of_published_runs_are_as_recorded() -> None:
     assert text == record.read_text()
     known = [line.split() for line in text.splitlines() if line.endswith(("Ring", "Tree", "NVLS"))]
     wrong = [words for words in known if words[2] != words[3]]
-    assert [words[0] for words in wrong] == ["cw_h100_12x8_sharp"]  # its source is not sure either
+    # The first source is not sure either; the rings are slower than others.
+    assert [words[0] for words in wrong] == [
+        "cw_h100_12x8_sharp",
+        "md1_b200_8n_ring",
+        "md1_b200_46n_ring",
+    ]
 
 
 def test_the_table_of_curves_is_sound() -> None:
@@ -248,13 +259,27 @@ def test_few_clusters_do_not_show_on_which_side_the_next_is(script: ModuleType) 
     assert -script.limits(many, Scope.ALL_PAIRS)[0] == pytest.approx(0.09 * 1.5)
 
 
+def test_a_forced_ring_is_predicted_by_runs_that_say_they_were_rings(cases: Any) -> None:
+    """As a forecast with --algo Ring is: on two hosts, the other runs were of NVLSTree."""
+    (ring,) = [case for case in cases if case.curve.run == "md1_b200_2n_ring"]
+    assert {curve.algorithm for curve in ring.expected.curves} == {"Ring"}
+
+
+def test_runs_that_say_they_were_rings_count_where_nccl_would_choose_one() -> None:
+    setting = EstimateInputs(with_nics(parse_system("b200x8"), "8x400G"), release("2.29.7"))
+    for hosts, algorithm in ((64, "Ring"), (2, "NVLSTree")):
+        expected = forecast(setting, BY_NAME["all_reduce"], hosts, 8, 16 * GIB)
+        assert expected is not None and expected.algorithm == algorithm
+        assert ("md1_b200_46n_ring" in expected.runs) is (algorithm == "Ring")
+
+
 def test_alltoall_between_hosts_has_the_range_of_its_own_runs_at_all_sizes() -> None:
     for size in (MIB, GIB):
         setting = EstimateInputs(parse_system("b200x8"))
         expected = forecast(setting, BY_NAME["alltoall"], 2, 8, size)
         sends = forecast(setting, BY_NAME["sendrecv"], 2, 8, size)
         assert expected is not None and sends is not None
-        assert expected.low / expected.busbw < 0.3 < 0.5 < sends.low / sends.busbw
+        assert expected.low / expected.busbw < 0.55 < 0.6 < sends.low / sends.busbw
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ class Scope(StrEnum):
     EFA = "several hosts, EFA"
     FABRICS = "several hosts, other fabrics"
     ALL_PAIRS = "several hosts, alltoall"
+    RACK_PAIRS = "several NVLink domains of more than 8 GPUs, alltoall"
     SENDS = "several hosts, sends and receives"
     DOMAINS = "several NVLink domains of more than 8 GPUs"
 
@@ -102,8 +103,7 @@ class Coefficients:
 # GeForce cards passes through the host's memory, with as few as 2 of them.
 PCIE_SHARES = {2: 0.82, 4: 0.63, 8: 0.49}
 GEFORCE_SHARE = 0.59
-# Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
-# they leave.
+# Those of several hosts are fitted by benchmarks/reference_errors.py.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
 HOSTS_FIT = Coefficients(1.4, 250e-6, 200e-6)
 # NVLSTree on racks, of which each level of the trees fills a pipeline: 2 and 20 of GB200.
@@ -141,7 +141,8 @@ def scope_of(job: ReferenceJob, links: GpuLinks, algorithm: str) -> Scope:
             return Scope.PCIE
         return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
     if algorithm == P2P:
-        return Scope.ALL_PAIRS if job.collective in ALL_PAIRS else Scope.SENDS
+        pairs = Scope.RACK_PAIRS if job.per_host > BOARD else Scope.ALL_PAIRS
+        return pairs if job.collective in ALL_PAIRS else Scope.SENDS
     if job.per_host > BOARD:
         return Scope.DOMAINS
     if job.fabric.startswith("efa"):
@@ -162,7 +163,7 @@ def expect(
     curves = [
         curve
         for curve in known.of(job.collective)
-        if over_nvlink(curve.gpu) == links.nvlink and is_reduced_alike(curve, job)
+        if over_nvlink(curve.gpu) == links.nvlink and is_reduced_alike(curve, job, choice.algorithm)
     ]
     time_s = modelled_s(job, choice, hosts_fit)
     if scope is Scope.HOST:
@@ -175,8 +176,7 @@ def expect(
     in_network = choice.algorithm == NVLS and job.hosts > 1
     named = (SHARP,) if in_network else ("", choice.algorithm)
     ran_alike = [curve for curve in curves if curve.algorithm in named]
-    expected = _corrected(job, size_bytes, time_s, scope, ran_alike, hosts_fit)
-    return replace(expected, model_s=time_s)
+    return replace(_corrected(job, size_bytes, time_s, scope, ran_alike, hosts_fit), model_s=time_s)
 
 
 def pcie_share(gpu: str, gpus: int) -> float:

@@ -67,12 +67,15 @@ def nearest(curves: Sequence[ReferenceCurve], gpu: str) -> tuple[list[ReferenceC
     return [curve for curve in curves if kinship(gpu, curve.gpu) == closest], closest
 
 
-def is_reduced_alike(curve: ReferenceCurve, job: ReferenceJob) -> bool:
+def is_reduced_alike(curve: ReferenceCurve, job: ReferenceJob, algorithm: str = "") -> bool:
     """Whether a curve's data are reduced like the job's: by the switch (NVLink SHARP) or by
-    GPUs. A type that is not stated is one that switches reduce, as nccl-tests' default is.
+    GPUs. A type that is not stated is one that switches reduce, as nccl-tests' default is. A run on
+    several hosts whose source says that it was of the job's `algorithm` is alike.
     """
     if not curve.dtype and not reduces(job.collective, job.dtype, job.op):
         return False
+    if algorithm and curve.hosts > 1 and curve.algorithm == algorithm:
+        return True
     in_switch = job.nvls and _may_use_switch(job.gpu, job.collective, job.dtype, job.op)
     return _used_switch(curve) == in_switch
 
