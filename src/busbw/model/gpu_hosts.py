@@ -49,7 +49,10 @@ BETWEEN_BRIDGES = (
     "NVLink bridges join up to {} of these cards. Between others data takes PCIe, which is counted"
     " for all"
 )
-OPTIONAL_BRIDGES = "NVLink bridges, where pairs of these cards have them, are not counted"
+OPTIONAL_BRIDGES = (
+    "NVLink bridges, where pairs of these cards have them, are not counted. A pair with them is"
+    " --system {}x2"
+)
 NO_P2P = (
     "PCIe: GeForce cards do not reach each other's memory, so data passes through the host's. On"
     " public hosts 2 to 8 of them reach 59 % of what NCCL plans with, which bounds do not count"
@@ -66,7 +69,9 @@ def notes_over_pcie(word: str, gpus: int) -> tuple[str, ...]:
     if word in bridged_gpus():
         notes.append(BETWEEN_BRIDGES.format(bridged_gpus()[word].most))
     if word.endswith("pcie"):
-        notes.append(OPTIONAL_BRIDGES)
+        family = word.removesuffix("pcie")
+        card = f"{family}nvl"
+        notes.append(OPTIONAL_BRIDGES.format(card if card in bridged_gpus() else family))
     return tuple(notes)
 
 

@@ -268,6 +268,17 @@ def test_the_range_is_wider_where_no_run_with_sharp_says_how_far_off_the_model_i
         # Without a peer on its host it does not matter whether NVLink joins a card to others.
         ("NVIDIA A100-PCIE-40GB", 2, 1, 8.8, "--nics 1x200G", 1, "2 hosts x 1 "),
         ("NVIDIA A100 80GB PCIe", 1, 4, 20.0, "", 2, "like --system a100pciex4 "),
+        (
+            "NVIDIA A100 80GB PCIe",
+            1,
+            2,
+            208.0,
+            "a100pciex2",
+            1,
+            "pair with them is --system a100x2",
+        ),
+        ("NVIDIA A100 80GB PCIe", 1, 2, 208.0, "a100x2", 0, "NVLink, 12 links"),
+        ("NVIDIA H100 PCIe", 1, 2, 40.0, "h100pciex2", 0, "--system h100nvlx2"),
         ("NVIDIA H200 NVL", 2, 8, 35.0, "--nics 4x400G", 2, "like --system h200nvlx8 "),
     ],
 )
@@ -287,7 +298,7 @@ def test_parts_of_racks_and_cards_are_described_in_few_words(
     given = options if options.startswith("--") or not options else f"--system {options}"
     assert guarded(["explain", str(log), *given.split()]) == code
     out, err = capsys.readouterr()
-    assert said in out + err
+    assert said in " ".join(f"{out} {err}".split())
 
 
 def test_one_gpu_of_a_host_is_no_faster_than_its_slot_whatever_the_nics() -> None:
