@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import Verdict
+from busbw.core.shown import Shown, Tabular
 
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
 NO_DATA = "no data"
@@ -72,7 +73,7 @@ class MutedFinding(msgspec.Struct, frozen=True, kw_only=True):
     where: str
 
 
-class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
+class CheckReport(Tabular, msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
     """All findings on one machine, in the order of the checks."""
 
     host: str
@@ -121,7 +122,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     same_in: Annotated[list[str], Meta(description="checks that have the same finding")] = []
 
 
-class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
+class ClusterReport(
+    Tabular, msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True
+):
     """Several nodes: the differences between them, and their reports.
 
     `faults` are what fails, is unknown or warns on any node, the worst and most frequent first.
@@ -147,7 +150,9 @@ class LineReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[ReportedFinding]
 
 
-class CommandReport(msgspec.Struct, tag="busbw.check-command/1", tag_field="schema", kw_only=True):
+class CommandReport(
+    Shown, msgspec.Struct, tag="busbw.check-command/1", tag_field="schema", kw_only=True
+):
     """Command lines, and the facts of this machine that they were judged with.
 
     There are no facts if the lines do not start here.
@@ -167,7 +172,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_only=True):
+class Diagnosis(Shown, msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_only=True):
     """The stages that were run, and the command lines that work here, by launcher."""
 
     hosts: list[str]

@@ -6,23 +6,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from busbw.check import cluster, load
+from busbw.check import cluster
 from busbw.check import text as view
+from busbw.check.api import LIMIT_S, here, of_source, on_hosts, words_of_hosts
 from busbw.check.base import Check
-from busbw.check.expect.file import Expect, judge
-from busbw.check.load import all_reduce, gpu_copies, rdma_loopback
-from busbw.check.machine import Machine
-from busbw.check.types import CheckReport
-from busbw.cli.checks import command_line, config, engines, explain, job, launch, rates, trend
+from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
+from busbw.check.earlier import read_first, refuse_watch_options
+from busbw.check.expect.file import Expect
+from busbw.cli.checks import command_line, config, engines, explain, job, launch, trend
 from busbw.cli.checks import expect as expectations
-from busbw.cli.checks.arguments import (
-    check_rows,
-    chosen_checks,
-    known,
-    matching_files,
-    refuse_before_subcommand,
-    refuse_contradictions,
-)
+from busbw.cli.checks.arguments import known, matching_files, refuse_before_subcommand
 from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, CheckOutput, check_output
 from busbw.cli.checks.save import STDOUT, refuse_others, save_option, save_snapshot
@@ -33,7 +26,7 @@ from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
-from busbw.host.limited import CALL_S, within
+from busbw.host.limited import within
 from busbw.host.snapshot import recorded
 from busbw.host.source import LiveMachine, Source
 from busbw.launch.hostfile import given_hosts
@@ -97,7 +90,7 @@ LAYERS = [layer.value for layer in Layer]
     "--limit",
     "limit_s",
     type=Seconds(),
-    default=60.0,
+    default=LIMIT_S,
     show_default=True,
     help="seconds for this host, or for each of --hosts",
 )
@@ -206,7 +199,7 @@ def command(
     refuse_contradictions(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
-    rates.refuse_watch_options(watch_s, since, files, hosts=len(names))
+    refuse_watch_options(watch_s, since, files, hosts=len(names))
     printed = CheckOutput(
         format_name=format_name,
         everything=everything,
@@ -216,22 +209,23 @@ def command(
         chosen=bool(only or layer) and not differences,
     )
     if names:
-        options = _options(only, layer, skip, watch_s, expected, differences=differences)
-        stdin = expectations.stdin_of_nodes(expected)
-        return printed.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
+        words = words_of_hosts(only, layer, skip, watch_s, expected, differences=differences)
+        return printed.print_several(on_hosts(names, words, limit_s, watch_s, expected))
     if len(files) > 1:
         return printed.print_several(cluster.recorded_nodes(files, checks, expected))
     if save or files:
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
         return _print_recorded(source, "".join(files), checks, expected, since, printed)
-    return printed.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
+    return printed.print_one(
+        here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
+    )
 
 
 def _answer_node(
     checks: Sequence[Check], expected: Expect | None, watch_s: float | None, limit_s: float
 ) -> int:
     """Print this node's part of a comparison."""
-    earlier = rates.read_first(checks, watch_s, limit_s)
+    earlier = read_first(checks, watch_s, limit_s)
     node = within(
         lambda source: cluster.findings_here(source, checks, earlier=earlier, expect=expected),
         LiveMachine(),
@@ -257,57 +251,7 @@ def _print_recorded(
 ) -> int:
     if source is None:
         return int(Exit.OK)
-    machine = Machine(source, rates.read_earlier(since, source) if since else None)
-    return output.print_one(judge(machine, checks, name, expected))
-
-
-def _check_here(
-    checks: Sequence[Check],
-    expected: Expect | None,
-    load_s: float | None,
-    watch_s: float | None,
-    since: str,
-    limit_s: float,
-) -> CheckReport:
-    """The findings on this machine: after a load, if `load_s` is given, which comes between the
-    two readings of `watch_s`.
-    """
-    earlier = rates.read_first(checks, watch_s, limit_s)
-
-    def work(source: Source) -> CheckReport:
-        if load_s:
-            load.begin(source)
-        before = rates.read_earlier(since, source) if since else earlier
-        return judge(Machine(source, before), checks, "", expected)
-
-    loads = (gpu_copies, rdma_loopback, all_reduce)
-    longest_s = [part.longest_s(load_s) for part in loads] if load_s else [0.0]
-    source = load.Loaded(load_s, reference_file()) if load_s else LiveMachine()
-    return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
-
-
-def _options(
-    only: Sequence[str],
-    layers: Sequence[str],
-    skip: Sequence[str],
-    watch_s: float | None,
-    expected: Expect | None,
-    *,
-    differences: bool,
-) -> list[str]:
-    """The options with which other hosts run the same checks."""
-    if differences:
-        return ["--differences"]
-    words = []
-    for name in only:
-        words += ["--only", name]
-    for layer in layers:
-        words += ["--layer", layer]
-    for name in skip:
-        words += ["--skip", name]
-    if watch_s:
-        words += ["--watch-for", f"{watch_s:g}"]
-    return words + expectations.options_of_nodes(expected)
+    return output.print_one(of_source(source, name, checks, expected, since))
 
 
 for _subcommand in (launch, command_line, job, trend, engines, explain, config):

@@ -5,22 +5,20 @@ from pathlib import Path
 
 import click
 
+from busbw.api.comparison import files_of_runs, stored_times
 from busbw.cli.ab_runs import OptionSet, Sweep, Turns
 from busbw.cli.file_kinds import read_sweep
-from busbw.cli.options.history import LAST, db_option
+from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.parameters import is_given, not_empty, shell_words
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
-from busbw.core.errors import BusbwError, Exit, UsageError
-from busbw.core.history import machine
+from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import counted
 from busbw.history import comparison
-from busbw.history.store import baseline, opened
 from busbw.stats.compare import Named, compare
-from busbw.stats.history import Times
 from busbw.stats.judging import Limits
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
@@ -100,28 +98,12 @@ def command(
         failed = turns.failed
     else:
         first, second = _load_both(words, collective, tables)
-    compared = compare(first, second, Limits(tolerance, confidence), _stored(first, second, db))
+    earlier = stored_times(first, second, db, required=is_given("db"), note=print_err)
+    compared = compare(first, second, Limits(tolerance, confidence), earlier)
     print_out(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
     return int(Exit.OK if compared.has_verdict() and not failed else Exit.UNKNOWN)
-
-
-def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
-    """The stored runs of the machine of both sides; none if the sides are of different machines,
-    or there is no history.
-    """
-    (_, a), (_, b) = first[0], second[0]
-    if machine(a) != machine(b) or not (is_given("db") or db.exists()):
-        return {}
-    try:
-        with opened(db, create=False) as history:
-            return baseline(history, a, LAST, without=[b])
-    except BusbwError as error:
-        if is_given("db"):
-            raise
-        print_err(f"note: the history was not read: {error.message}")
-        return {}
 
 
 def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> Turns:
@@ -161,20 +143,6 @@ def _load_both(
 
 
 def load(name: str, collective: str | None, table: int | None = None) -> list[Named]:
-    """The runs in a file, or in the files of a directory, sorted by name, without hidden ones."""
-    path = Path(name)
-    if name == "-" or not path.is_dir():
-        return [(name, read_sweep(name, collective, table))]
-    try:
-        visible = [file for file in path.iterdir() if not file.name.startswith(".")]
-        files = sorted(str(file) for file in visible if file.is_file())
-    except OSError as error:
-        raise UsageError(
-            f"{name}: {error.strerror}", "name a directory that you can read"
-        ) from error
-    if not files:
-        raise UsageError(
-            f"{name}: there are no files in this directory",
-            "put the results of repeated runs there: busbw run ... --json",
-        )
+    """The runs in a file, or in the files of a directory."""
+    files = [name] if name == "-" else files_of_runs(name)
     return [(file, read_sweep(file, collective, table)) for file in files]

@@ -4,18 +4,13 @@ from dataclasses import replace
 
 import click
 
+from busbw.api.systems import LinkOptions, parse_allowed
 from busbw.cli.config.reference import known_curves
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option
-from busbw.cli.options.system import (
-    LinkOptions,
-    parse_allowed,
-    recorded_nodes_option,
-    settings_options,
-    system_options,
-)
+from busbw.cli.options.system import recorded_nodes_option, settings_options, system_options
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width

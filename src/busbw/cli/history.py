@@ -7,7 +7,7 @@ import click
 
 from busbw.cli import history_runs
 from busbw.cli.file_kinds import read_bytes, read_sweep, result_in
-from busbw.cli.options.history import HELP, LAST, db_option, filters, naming_run
+from busbw.cli.options.history import HELP, db_option, filters, naming_run
 from busbw.cli.options.parameters import ShareParam, is_given, not_empty
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
@@ -18,7 +18,7 @@ from busbw.core.history import HistoryBasis, HistoryCheck, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history import exported
 from busbw.history import text as view
-from busbw.history.store import baseline, opened
+from busbw.history.store import LAST, baseline, opened
 from busbw.history.text import changes
 from busbw.report import results as result_json
 from busbw.report.registry import kind

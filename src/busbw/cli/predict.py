@@ -2,53 +2,37 @@
 system.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-
 import click
 
-from busbw.cli.config.reference import known_curves
+from busbw.api.prediction import (
+    OVERSUBSCRIPTIONS,
+    RANGES,
+    CollectiveOptions,
+    PatternOptions,
+    SystemOptions,
+    of_collective,
+    of_pattern,
+)
+from busbw.cli.config.reference import reference_file
+from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.scaling import scale_option
 from busbw.cli.options.shared import format_option
 from busbw.cli.options.system import (
-    AUTO,
     HostCounts,
-    LinkOptions,
     Uplinks,
-    given_system,
     nccl_option,
-    parse_allowed,
     settings_options,
-    sizes,
     system_options,
-    this_system,
 )
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
-from busbw.core.alltoallv import Traffic
-from busbw.core.collectives import collective as collective_row
-from busbw.core.dtypes import dtype as dtype_row
-from busbw.core.errors import BusbwError, Exit, UsageError
-from busbw.core.pattern import Pattern
-from busbw.measure import alltoallv_traffic
+from busbw.core.errors import Exit, UsageError
 from busbw.model import explanation_text, prediction_text
-from busbw.model.buckets import Bucket
-from busbw.model.estimate import EstimateInputs
-from busbw.model.forecast import MeasuredCurves
-from busbw.model.measured_system import of_result, shape
-from busbw.model.nccl.constants import release
-from busbw.model.overlap import parse_ratios
-from busbw.model.patterns import SENT, PatternJob, predict_pattern
-from busbw.model.predict import predict, without_rails
-from busbw.model.reference.compared import evidence as of_own
-from busbw.model.reference.curves import ReferenceCurve
-from busbw.model.reference.results import curve_of
-from busbw.model.spine import Spine, derived_uplinks
-from busbw.model.systems import MAX_HOSTS, System
-from busbw.model.training_step import RecordedTraining
+from busbw.model.patterns import SENT
+from busbw.model.systems import MAX_HOSTS
 
 _OF_COLLECTIVE = {
     "collective": "COLLECTIVE",
@@ -101,7 +85,7 @@ _OF_COLLECTIVE = {
 )
 @click.option(
     "--ctas",
-    type=click.IntRange(1, 64),
+    type=click.IntRange(*RANGES["ctas"]),
     help="most channels of NCCL, as NCCL_MAX_CTAS  [default: all]",
 )
 @click.option(
@@ -118,7 +102,7 @@ _OF_COLLECTIVE = {
 )
 @click.option(
     "--oversubscription",
-    type=click.FloatRange(1, 64),
+    type=click.FloatRange(*OVERSUBSCRIPTIONS),
     default=1.0,
     show_default=True,
     help="of the network between hosts",
@@ -197,30 +181,31 @@ def command(
     --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time, except
     receives, which take that of their sends.
     """
-    row = collective_row(collective)
-    links = LinkOptions(nics, fabric, cpu)
-    hardware, source = given_system(system, topo, links) or this_system(links)
-    hardware = replace(hardware, collnet=sharp)
-    setting = EstimateInputs(
-        hardware,
-        release(nccl),
-        parse_allowed(algo, proto, row.name),
-        _spine(oversubscription, hosts_per_leaf, uplinks),
-        dtype=dtype_row(datatype).name,
-        ctas=ctas or 0,
-    )
-    evidence = calibrate(results, hardware) if results else of_own(setting, known_curves())
+    calibration = [(file, read_sweep(file, None)) for file in results]
+    of_system: SystemOptions = {
+        "system": system,
+        "topo": topo,
+        "nics": nics,
+        "fabric": fabric,
+        "cpu": cpu,
+        "gpus": gpus,
+        "nccl": nccl,
+        "algo": algo,
+        "proto": proto,
+        "sharp": sharp,
+        "ctas": ctas,
+        "oversubscription": oversubscription,
+        "hosts_per_leaf": hosts_per_leaf,
+        "ecmp": uplinks,
+        "rails_lost": rails_lost,
+        "reference": reference_file(),
+    }
     if pattern_file:
-        _refuse_of_collective(pattern_file, algo, proto)
-        job, ratios = _job(nodes, gpus, scale), parse_ratios(together)
-        setting = replace(setting, system=without_rails(hardware, rails_lost))
-        from busbw.pattern.registry import load  # it imports the readers of all patterns
-
-        pattern = load([pattern_file])
-        training = _training(pattern, pattern_file)
-        expected = predict_pattern(
-            pattern, setting, pattern_file, source, evidence, job, ratios, training
+        _refuse_of_collective(pattern_file)
+        of_job = PatternOptions(
+            **of_system, nodes=_hosts_of_job(nodes), together=together, scale=scale
         )
+        expected = of_pattern(pattern_file, of_job, calibration)
         if format_name == "json":
             print_out(explanation_text.json(expected))
         else:
@@ -232,14 +217,16 @@ def command(
             raise UsageError(
                 f"--{option}: it is of a pattern", f"add --pattern FILE, or leave out --{option}"
             )
-    per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
-    if counts:
-        moved = alltoallv_traffic.of_counts(row.name, counts, per_host)
-        bytes_of = _sizes_with_traffic(bytes_of, counts, lambda size: moved(max(nodes), size))
-        setting = replace(setting, traffic=moved)
-    elif row.uneven:
-        setting = replace(setting, traffic=alltoallv_traffic.of_nccl_tests(per_host))
-    prediction = predict(setting, row, nodes, per_host, bytes_of, source, evidence, rails_lost)
+    options = CollectiveOptions(
+        **of_system,
+        nodes=nodes,
+        min_bytes=smallest,
+        max_bytes=largest,
+        step_factor=factor,
+        datatype=datatype,
+        counts=counts,
+    )
+    prediction = of_collective(collective, options, calibration)
     if format_name == "json":
         print_out(explanation_text.json(prediction))
     else:
@@ -247,79 +234,7 @@ def command(
     return int(Exit.OK)
 
 
-def _training(pattern: Pattern, source: str) -> RecordedTraining | None:
-    """The step of a pattern that is a DistributedDataParallel training's; None if it is not, or if
-    the record does not tell what a step takes and waits.
-    """
-    from busbw.pattern.training.finder import recorded_step  # only patterns need it
-
-    try:
-        step = recorded_step(pattern, source)
-    except BusbwError:
-        return None
-    if step.step_s is None or step.waited_s is None:
-        return None
-    buckets = [Bucket(bucket.nbytes, bucket.ready_s) for bucket in step.buckets]
-    dtypes = [bucket.dtype for bucket in step.buckets]
-    return RecordedTraining(step.ranks, buckets, dtypes, step.step_s, step.waited_s)
-
-
-def _spine(oversubscription: float, hosts_per_leaf: int | None, uplinks: int | None) -> Spine:
-    """The network above the leaf switches; UsageError for uplinks of a leaf of unknown size."""
-    if uplinks is None:
-        return Spine(oversubscription, hosts_per_leaf or 0)
-    if not hosts_per_leaf:
-        raise UsageError(
-            f"--ecmp {uplinks or AUTO}: how many hosts share a leaf switch is unknown",
-            "add --hosts-per-leaf, like --hosts-per-leaf 32",
-        )
-    derived = derived_uplinks(hosts_per_leaf, oversubscription)
-    return Spine(oversubscription, hosts_per_leaf, uplinks or derived)
-
-
-def _sizes_with_traffic(
-    sizes_bytes: Sequence[int], counts: str, traffic_of: Callable[[int], Traffic | None]
-) -> list[int]:
-    """The sizes of which a byte crosses a link; UsageError if there is none."""
-    moving = [size for size in sizes_bytes if traffic_of(size) is not None]
-    if not moving:
-        raise UsageError(
-            f"--counts {counts}: no byte of {sizes_bytes[-1]} crosses a link",
-            "give a larger -e, or other counts",
-        )
-    return moving
-
-
-def calibrate(files: tuple[str, ...], system: System) -> MeasuredCurves:
-    """The curves in force and those of all results. The results' systems are what they recorded,
-    with the NICs of `system` if they recorded none.
-    """
-    curves = [curve for file in files if (curve := _curve(file, system)) is not None]
-    if files and not curves:
-        raise UsageError(
-            f"--calibrate {files[0]}: no size in it has a time", f"busbw show {files[0]}"
-        )
-    return MeasuredCurves(known_curves(), tuple(curves))
-
-
-def _curve(file: str, system: System) -> ReferenceCurve | None:
-    from busbw.cli.file_kinds import read_sweep  # it imports the readers of all files
-
-    result = read_sweep(file, None)
-    recorded = of_result(result)
-    if isinstance(recorded, str):  # why there is none
-        recorded = system
-    if shape(result)[0] > 1 and not recorded.nics:
-        recorded = replace(recorded, nics=system.nics, nic=system.nic, network=system.network)
-        if not recorded.nics:
-            raise UsageError(
-                f"--calibrate {file}: the NICs of its hosts are unknown",
-                "give them, like --nics 8x400G",
-            )
-    return curve_of(result, recorded, shape(result), "calibration", file)
-
-
-def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
+def _refuse_of_collective(file: str) -> None:
     """UsageError for options of one collective: a pattern states its own collectives and sizes."""
     for parameter, name in _OF_COLLECTIVE.items():
         if is_given(parameter):
@@ -327,20 +242,13 @@ def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
                 f"{name}: collectives and sizes are those of {file}",
                 f"leave out {name}, or --pattern",
             )
-    for name, text in (("--algo", algo), ("--proto", proto)):
-        if ":" in text:
-            example = "Ring" if name == "--algo" else "Simple"
-            raise UsageError(
-                f"{name} {text}: it is of one collective, and a pattern has several",
-                f"name them for all collectives, like {name} {example}",
-            )
 
 
-def _job(nodes: tuple[int, ...], gpus: int | None, scale: str) -> PatternJob:
-    """The job to predict a pattern for."""
+def _hosts_of_job(nodes: tuple[int, ...]) -> int:
+    """The number of hosts that a pattern is predicted for; 0 if it is not given."""
     if len(nodes) > 1:
         raise UsageError(
             f"--nodes {','.join(map(str, nodes))}: a pattern is predicted for one number of hosts",
             f"--nodes {nodes[-1]}",
         )
-    return PatternJob(nodes[0] if is_given("nodes") else 0, gpus or 0, scale)
+    return nodes[0] if is_given("nodes") else 0

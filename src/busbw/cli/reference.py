@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from busbw.api.systems import LinkOptions
 from busbw.cli import reference_table
 from busbw.cli.config.reference import known_curves
 from busbw.cli.file_kinds import read_sweep, table_option
@@ -11,7 +12,7 @@ from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option, reference_option
-from busbw.cli.options.system import LinkOptions, recorded_nodes_option, system_options
+from busbw.cli.options.system import recorded_nodes_option, system_options
 from busbw.cli.stored_runs import NAME, TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width

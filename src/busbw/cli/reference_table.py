@@ -4,13 +4,14 @@ from pathlib import Path
 
 import click
 
+from busbw.api.systems import LinkOptions
 from busbw.cli.config.reference import reference_file as file_in_force
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import reference_option
-from busbw.cli.options.system import LinkOptions, recorded_nodes_option, system_options
+from busbw.cli.options.system import recorded_nodes_option, system_options
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, UsageError, unknown

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.cells import CellKey
+from busbw.core.shown import Tabular
 
 SCHEMA = "busbw.comparison/1"
 
@@ -78,7 +79,7 @@ class SignTest(msgspec.Struct, frozen=True):
     p: float
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(Tabular, msgspec.Struct, frozen=True):
     """All cells in the order of a's table, then those that only b has."""
 
     schema: str

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import Verdict
+from busbw.core.shown import Shown
 
 HOST = "host"  # the subject of CPU time and memory
 # Of `busbw watch --listen`: BUSBW on the keys of a phone. It is below the range of ephemeral ports,
@@ -110,7 +111,7 @@ class LinkFinding(msgspec.Struct, frozen=True):
 
 
 class WatchInterval(
-    msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True
+    Shown, msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True
 ):
     """One interval of a watch."""
 

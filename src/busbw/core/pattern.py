@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.shown import Tabular
 
 SCHEMA = "busbw.pattern/1"
 SEND, RECV = "send", "recv"
@@ -257,8 +258,8 @@ class PatternCall(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
 Line = Header | Comm | PatternRow | PatternCall
 
 
-@dataclass(slots=True)
-class Pattern:
+@dataclass(slots=True, repr=False)
+class Pattern(Tabular):
     """A whole record. `calls` is empty if the order is unknown."""
 
     header: Header

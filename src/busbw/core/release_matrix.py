@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.comparison import Comparison
+from busbw.core.shown import Shown
 
 
 class ReleaseComparison(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class ReleaseFailure(msgspec.Struct, frozen=True):
 
 
 class ReleaseMatrix(
-    msgspec.Struct, frozen=True, kw_only=True, tag="busbw.versions/1", tag_field="schema"
+    Shown, msgspec.Struct, frozen=True, kw_only=True, tag="busbw.versions/1", tag_field="schema"
 ):
     """All comparisons: for each collective the releases in their order."""
 

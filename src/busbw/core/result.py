@@ -15,6 +15,7 @@ from msgspec import Meta
 from busbw.core.alltoallv import Traffic
 from busbw.core.finding import RunFinding
 from busbw.core.ran import LoggedConnections, NcclKernel
+from busbw.core.shown import Shown, Tabular
 from busbw.core.sizes import short_size
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
@@ -288,7 +289,7 @@ class World(msgspec.Struct):
         return sum(device.group == self.devices[0].group for device in self.devices)
 
 
-class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
+class Outcome(Shown, msgspec.Struct, kw_only=True, tag_field="schema"):
     """What the results of all kinds of runs share. `schema` is the first key of the file."""
 
     tool: str = "busbw"
@@ -325,7 +326,7 @@ class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
         return False
 
 
-class Result(Outcome, tag="busbw.result/1"):
+class Result(Tabular, Outcome, tag="busbw.result/1"):
     """The result of a sweep over sizes of one collective."""
 
     spec: SweepSpec

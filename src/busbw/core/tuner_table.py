@@ -19,6 +19,7 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
+from busbw.core.shown import Shown
 from busbw.core.tuning import TUNED, TuningChoice
 
 HEADER = "busbw-tuner-table 1"
@@ -68,7 +69,7 @@ class TunerRule(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(map(str, words)) + (f"   # {self.note}" if self.note else "")
 
 
-class TunerTable(msgspec.Struct, kw_only=True):
+class TunerTable(Shown, msgspec.Struct, kw_only=True):
     """The rules, and in `about` how the table was made: pairs of one of KEYS and a text."""
 
     rules: list[TunerRule] = []

@@ -25,6 +25,7 @@ from busbw.history.schema import check, migrate
 
 ID_LIMIT = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
+LAST = 30  # runs that a new one is compared with
 # Of what busbw keeps by itself, as the number of runs and the size of their JSON; the oldest go
 # first. What the user added stays.
 MAX_KEPT, MAX_KEPT_BYTES = 2000, 200_000_000

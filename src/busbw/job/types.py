@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import WatchInterval
+from busbw.core.shown import Shown
 from busbw.host.gpu import GpuUse
 from busbw.pattern.pending_collective import Outstanding
 from busbw.ui.columns import wrapped
@@ -140,7 +141,7 @@ def _counts_by_rank(report: RasReport) -> dict[tuple[str, int], dict[str, int]]:
     }
 
 
-class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):
+class JobReport(Shown, msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):
     """The conclusion in one line, and what it was drawn from."""
 
     at: str

@@ -98,6 +98,22 @@ def parse_hosts(text: str) -> tuple[LaunchHost, ...]:
     return hosts
 
 
+def hosts_argument(hosts: str | Sequence[str] | None) -> str:
+    """Hosts as --hosts takes them, from such a text or a list of its entries; '' for None.
+
+    UsageError for an empty list, and for what is no text.
+    """
+    if hosts is None or isinstance(hosts, str):
+        return hosts or ""
+    other = [host for host in hosts if not isinstance(host, str)]
+    if other or not hosts:
+        raise UsageError(
+            f"hosts: {other[0]!r} is not the name of a host" if other else "hosts: an empty list",
+            'write a text, like "h1:8,h2:8", or a list, like ["h1:8", "h2:8"]',
+        )
+    return ",".join(hosts)
+
+
 def _repeated(hosts: Iterable[LaunchHost]) -> Iterator[str]:
     names = set()
     for name in (without_user(host.name) for host in hosts):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import RunFinding, Verdict
+from busbw.core.shown import Tabular
 from busbw.core.sizes import counted
 from busbw.host.endpoints import Endpoint
 
@@ -125,7 +126,7 @@ class Latency(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: str = ""
 
 
-class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only=True):
+class LinkReport(Tabular, msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only=True):
     """All that was measured, in the order of measurement."""
 
     spec: LinkSpec
@@ -186,7 +187,9 @@ class Suspect(msgspec.Struct, frozen=True):
     share: float | None
 
 
-class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", kw_only=True):
+class SuspectReport(
+    Tabular, msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", kw_only=True
+):
     """A search for slow hosts by runs of a collective."""
 
     way: Annotated[str, Meta(description="hosts: groups are halved; pairs: every two hosts")]

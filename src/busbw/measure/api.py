@@ -3,6 +3,7 @@
 The command line uses it too.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -13,6 +14,7 @@ from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
+from busbw.launch.hosts import hosts_argument
 from busbw.measure.job import SweepJob
 from busbw.measure.record import RunRecord
 from busbw.measure.sink import Sink
@@ -28,8 +30,8 @@ class Options(TypedDict, total=False):
 
     # The number over all hosts. The default is one for each GPU, or two on CPUs.
     ranks: int | None
-    hosts: str  # "h1:8,h2:8"
-    hostfile: Path | None
+    hosts: str | Sequence[str] | None  # "h1:8,h2:8", or a list of such entries
+    hostfile: str | Path | None
     ifname: str  # network interface for MPI, PMIx and NCCL
     step: "JobStep | None"  # a job step of Slurm
     engine: str  # "auto", "nccl", "torch", "mpi" or "sim"
@@ -92,6 +94,9 @@ def prepare(
         "wheels": None,
         **options,
     }
+    fields["hosts"] = hosts_argument(fields.get("hosts"))
+    hostfile = fields.get("hostfile")
+    fields["hostfile"] = Path(hostfile) if hostfile else None
     where_names = ("ranks", "hosts", "hostfile", "ifname", "step")
     where = LaunchTarget(**{name: fields.pop(name) for name in where_names if name in fields})
     simulation = parse_parameters(fields.pop("simulation"))

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.result import Ideal
+from busbw.core.shown import Shown, Tabular
 
 
 class DescribedHardware(msgspec.Struct, frozen=True):
@@ -106,7 +107,9 @@ class Crossing(msgspec.Struct, frozen=True):
     size_bytes: int | None
 
 
-class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True):
+class Prediction(
+    Tabular, msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True
+):
     """The expected times of one collective, and its bounds on the largest number of hosts."""
 
     collective: str
@@ -157,7 +160,9 @@ class LinkUse(msgspec.Struct, frozen=True):
     used: float
 
 
-class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True):
+class Explanation(
+    Shown, msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True
+):
     """Which algorithm a measurement fits best, how it compares with what is expected of such a
     system, and how much of each link it uses.
     """
@@ -247,7 +252,7 @@ class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatternPrediction(
-    msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True
+    Tabular, msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True
 ):
     """What a recorded application's communication takes on another system."""
 

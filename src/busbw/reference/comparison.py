@@ -7,6 +7,7 @@ import msgspec
 from busbw.core.cells import Figure, all_figures
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
+from busbw.core.shown import Shown
 from busbw.core.sizes import format_size
 from busbw.model.reference.compared import Compared, ComparedRun, compare, why_none
 from busbw.model.reference.curves import Reference
@@ -22,7 +23,7 @@ SMALL_SIZE = 9  # characters before a plot
 
 
 class ReferenceComparison(
-    msgspec.Struct, tag="busbw.reference-comparison/1", tag_field="schema", kw_only=True
+    Shown, msgspec.Struct, tag="busbw.reference-comparison/1", tag_field="schema", kw_only=True
 ):
     """The sizes of a result, each beside its reference. `missing` says why none has one, or is
     empty; `coverage` is the share of runs that an expected range is made to hold.

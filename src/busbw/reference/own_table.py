@@ -17,7 +17,14 @@ from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.core.folder_lock import locked
 from busbw.core.given_file import read_whole
 from busbw.core.written_file import target_of
-from busbw.model.reference.curves import CurveSource, ReferenceCurve, ReferenceTable
+from busbw.model.reference.curves import (
+    CurveSource,
+    Reference,
+    ReferenceCurve,
+    ReferenceTable,
+    built_in,
+    with_own,
+)
 from busbw.reference.checked import check_curves
 
 MAX_BYTES = 64 << 20
@@ -36,6 +43,11 @@ class _SchemaHead(msgspec.Struct):
 class _Raw(msgspec.Struct):
     sources: list[CurveSource]
     curves: list[msgspec.Raw]
+
+
+def known_curves(file: Path | None) -> Reference:
+    """Published curves and the user's own of a file, if there is one; UsageError for a bad file."""
+    return built_in() if file is None else with_own(read(file))
 
 
 def read(path: Path) -> ReferenceTable:

@@ -105,8 +105,7 @@ _RESULTS = ("busbw.result", "busbw.replay")
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """The content of a file: its title, its text by the width of the terminal, and its structure
-    if views know it.
+    """The content of a file: its title, its text by the width of the terminal, and its structure.
 
     `facts` are those of a snapshot's machine. `intervals` are those of a file of link counters;
     `held` is the last. `parts` are those of its section in a report; None if report.other_reports
@@ -115,7 +114,7 @@ class FileContent:
 
     title: str
     text: Callable[[int | None], str]
-    held: msgspec.Struct | pattern.Pattern | None = None
+    held: msgspec.Struct | pattern.Pattern
     intervals: Sequence[WatchInterval] = ()
     facts: Mapping[str, str] | None = None
     parts: Callable[[], list[Element]] | None = None

@@ -18,6 +18,7 @@ from busbw.core.comparison import ComparisonVerdict
 from busbw.core.finding import RunFinding
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
+from busbw.core.shown import Shown
 from busbw.core.tuning import TuningChoice
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
@@ -122,7 +123,7 @@ class TunedSystem(msgspec.Struct, frozen=True, kw_only=True):
     network: str = ""
 
 
-class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
+class Tuning(Shown, msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
     """The outcome of a tuning."""
 
     collective: str

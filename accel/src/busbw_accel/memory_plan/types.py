@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.core.shown import Shown
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw_accel.memory_plan.gpt_shape import GptShape
 
@@ -111,7 +112,9 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     lacks: str = ""
 
 
-class StatesPlan(msgspec.Struct, kw_only=True, tag="busbw.states-plan/1", tag_field="schema"):
+class StatesPlan(
+    Shown, msgspec.Struct, kw_only=True, tag="busbw.states-plan/1", tag_field="schema"
+):
     """The plan. `compute_s` are the seconds of forward and backward without anything else."""
 
     training: PlannedTraining

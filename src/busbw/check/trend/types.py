@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import Verdict
+from busbw.core.shown import Shown
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,7 +36,7 @@ class OutlierLink(msgspec.Struct, frozen=True, kw_only=True):
     chance: float
 
 
-class TrendReport(msgspec.Struct, tag="busbw.trend/1", tag_field="schema", kw_only=True):
+class TrendReport(Shown, msgspec.Struct, tag="busbw.trend/1", tag_field="schema", kw_only=True):
     """The report on all hosts.
 
     `links` is the number of links compared, by kind. `grown` are the counters that grew. `reasons`

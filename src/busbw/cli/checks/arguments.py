@@ -1,4 +1,4 @@
-"""The arguments of `busbw check`: which checks to run, and on which hosts or snapshots."""
+"""The arguments of `busbw check`: names of checks, and snapshots."""
 
 from collections.abc import Collection, Sequence
 from glob import glob
@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
-from busbw.check.base import Check
-from busbw.check.registry import BY_NAME, CHECKS, ROWS, find_of_machine, find_row
+from busbw.check.registry import BY_NAME, find_row
 from busbw.cli.options.parameters import is_given
 from busbw.core.errors import UsageError, similar_names
-from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
 
 
@@ -21,39 +19,6 @@ def known(
     for name in names:
         find_row(name)
     return names
-
-
-def check_rows(
-    only: Sequence[str], layers: Sequence[str], skip: Sequence[str] = ()
-) -> list[CheckRow]:
-    """The rows of the checks that --only, --layer and --skip select; UsageError if none is."""
-    ids = {find_row(name).id for name in only}
-    skipped = {find_row(name).id for name in skip}
-    rows = [
-        row
-        for row in ROWS
-        if (not ids or row.id in ids)
-        and (not layers or row.layer.value in layers)
-        and row.id not in skipped
-    ]
-    if not rows:
-        of_layer = f" is of layer {', '.join(layers)}" if layers else " is left"
-        without = f" without {', '.join(skip)}" if skip else ""
-        raise UsageError(
-            f"no check of {', '.join(only) or 'all'}{of_layer}{without}",
-            "busbw check --list names all",
-        )
-    return rows
-
-
-def chosen_checks(
-    only: Sequence[str], layers: Sequence[str], skip: Sequence[str] = ()
-) -> tuple[Check, ...]:
-    """The checks of a machine that --only, --layer and --skip select."""
-    for name in only:
-        find_of_machine(name)
-    ids = {row.id for row in check_rows(only, layers, skip)}
-    return tuple(check for check in CHECKS if check.row.id in ids)
 
 
 def matching_files(files: Sequence[str]) -> tuple[str, ...]:
@@ -114,24 +79,3 @@ def refuse_before_subcommand(context: click.Context, subcommand: str) -> None:
                 f"{parameter.opts[0]} stands before {subcommand}, which does not read it",
                 "give options of a command after its name",
             )
-
-
-def refuse_contradictions(
-    names: Sequence[str], files: Sequence[str], *, load: bool, differences: bool, ignored: bool
-) -> None:
-    """UsageError for options that exclude each other; `ignored` is whether any is given that
-    --differences does not read.
-    """
-    if load and (names or files):
-        raise UsageError(
-            "--load is for this machine", "use it without --hosts, --hostfile and --from"
-        )
-    if names and files:
-        raise UsageError(
-            "--hosts and --from exclude each other", "use --from with snapshots of those hosts"
-        )
-    if differences and (ignored or len(names) + len(files) < 2):
-        raise UsageError(
-            "--differences compares several nodes",
-            "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect",
-        )

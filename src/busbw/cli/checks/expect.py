@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from busbw.check import text as view
-from busbw.check.expect import file
+from busbw.check.api import STDIN, expected, expected_ids
 from busbw.check.expect.file import Expect, Text
 from busbw.check.expect.learn import learned
 from busbw.check.expect.spec import Expectations
@@ -18,14 +18,13 @@ from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.options.shared import Decorator, fail_on_option, options
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.finding import CheckRow, Layer, Verdict
+from busbw.core.finding import CheckRow, Verdict
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.host.limited import within
 from busbw.host.snapshot import recorded
 from busbw.host.source import LiveMachine
 
-STDIN = "-"
 HOSTS = ("hosts", "hostfile")
 EXCLUDED = (
     *HOSTS,
@@ -73,29 +72,9 @@ def load_expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect 
 
     On a node of --hosts the file comes as JSON over stdin, with its name and the day.
     """
-    ids = frozenset(row.id for row in rows if row.layer is Layer.EXPECTED)
-    if not name:
-        if ids and len(ids) == len(rows):
-            raise UsageError(
-                f"{rows[0].name} compares with a file of what a node should have",
-                "add --expect node.toml",
-            )
-        return None
-    if node:
-        return Expect(msgspec.json.decode(sys.stdin.buffer.read(), type=Text), ids)
-    read = file.load("/dev/stdin") if name == STDIN else file.load(name)
-    file.parse(read)
-    return Expect(read, ids)
-
-
-def stdin_of_nodes(expect: Expect | None) -> bytes:
-    """What the nodes of --hosts read from stdin."""
-    return msgspec.json.encode(expect.file) if expect else b""
-
-
-def options_of_nodes(expect: Expect | None) -> list[str]:
-    """The options with which the nodes of --hosts read the file."""
-    return ["--expect", STDIN] if expect else []
+    if node and name:
+        return Expect(msgspec.json.decode(sys.stdin.buffer.read(), type=Text), expected_ids(rows))
+    return expected("/dev/stdin" if name == STDIN else name, rows)
 
 
 def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> int:

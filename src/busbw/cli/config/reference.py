@@ -29,11 +29,9 @@ def reference_file() -> Path | None:
 
 def known_curves(file: Path | None = None) -> "Reference":
     """Published curves and the user's own, of `file` or the setting; UsageError for a bad file."""
-    from busbw.model.reference.curves import built_in, with_own
-    from busbw.reference.own_table import read
+    from busbw.reference import own_table
 
-    chosen = file or reference_file()
-    return built_in() if chosen is None else with_own(read(chosen))
+    return own_table.known_curves(file or reference_file())
 
 
 def known_or_published(file: Path | None = None) -> "Reference":

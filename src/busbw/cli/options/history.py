@@ -12,7 +12,6 @@ from busbw.cli.options.parameters import File, not_empty
 from busbw.core.errors import UsageError
 from busbw.history.place import history_file
 
-LAST = 30  # runs that a new one is compared with
 HELP = {"help_option_names": ["-h", "--help"]}
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from busbw.cli.options.system import LinkOptions, given_system, with_links
+from busbw.api.systems import LinkOptions, given_system, with_links
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import counted

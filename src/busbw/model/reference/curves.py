@@ -13,6 +13,7 @@ from math import exp, log
 import msgspec
 
 from busbw.core.collectives import BY_NAME
+from busbw.core.shown import Shown
 
 TABLE = "table.json"
 
@@ -79,7 +80,9 @@ class ReferenceCurve(msgspec.Struct, frozen=True, kw_only=True):
         return size_bytes * float(BY_NAME[self.collective].bus_factor(self.ranks)) / time_s
 
 
-class ReferenceTable(msgspec.Struct, tag="busbw.reference/1", tag_field="schema", kw_only=True):
+class ReferenceTable(
+    Shown, msgspec.Struct, tag="busbw.reference/1", tag_field="schema", kw_only=True
+):
     """A file of reference curves."""
 
     sources: list[CurveSource]

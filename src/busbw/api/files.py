@@ -1,0 +1,209 @@
+"""`busbw.load`: any file that busbw writes or reads, as its object.
+
+`content` is what a file holds with its text, for `busbw show`.
+"""
+
+import io
+import sys
+from pathlib import Path
+
+import msgspec
+
+from busbw.check.shell_words import word
+from busbw.core.errors import UsageError
+from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
+from busbw.core.gzip_stream import unpacked
+from busbw.core.link_samples import WatchInterval
+from busbw.core.pattern import Pattern
+from busbw.core.result import Outcome, Result
+from busbw.history.exported import split
+from busbw.host.source import Source
+from busbw.report import file_kinds
+from busbw.report.file_kinds import FileContent
+from busbw.report.read import read
+from busbw.report.registry import kind
+
+TRACE = "kineto"  # of all that may be larger than the memory
+FileObject = msgspec.Struct | Pattern | list[WatchInterval]
+
+
+def load(
+    path: str | Path, *, collective: str | None = None, table: int | None = None
+) -> FileObject:
+    """What is in a file that `busbw show` reads, also compressed with gzip.
+
+    A measurement is a Result, or another Outcome. A check, a link test, a comparison or a
+    prediction is its report; a snapshot or a kernel log is the CheckReport of its checks. A capture
+    or trace of an application is a Pattern; so is a directory with those of all ranks. Counters of
+    links are a list of their intervals.
+
+    `collective` is that of a log that does not name it; `table` chooses one of several in a log,
+    from 1 on. UsageError for a file that cannot be read, is broken, or holds none of these.
+    """
+    file = str(path)
+    if Path(file).is_dir():
+        from busbw.pattern.registry import load as load_pattern
+
+        return load_pattern([file])
+    found = content(packed_bytes(file), file, collective, table)
+    if not isinstance(found, FileContent):
+        return found
+    return list(found.intervals) or found.held
+
+
+def load_sweep(path: str | Path, collective: str | None = None) -> Result:
+    """The sweep in a file; UsageError for any other file."""
+    return sweep_in(read_bytes(str(path)), str(path), collective)
+
+
+def read_bytes(file: str) -> bytes:
+    """The content of the file, or of stdin for `-`, decompressed; UsageError if it cannot be read,
+    or is too large.
+    """
+    return unpacked_bytes(packed_bytes(file), file)
+
+
+def packed_bytes(file: str) -> bytes:
+    """As `read_bytes`, but as it is stored."""
+    try:
+        return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
+    except OSError as error:
+        raise UsageError(
+            f"{file}: {error.strerror}", "name a result file, or - for stdin"
+        ) from error
+
+
+def unpacked_bytes(data: bytes, file: str) -> bytes:
+    """The content of a file as its program wrote it."""
+    try:
+        return unwrapped(unpacked(data, MAX_FILE_BYTES))
+    except OSError as error:
+        hint = f"gunzip -c {word(file)} | head -c 64M, to see what is in it"
+        raise UsageError(f"{file}: {error.strerror}", hint) from error
+
+
+def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
+    """The sweep in the content of a file; UsageError for another kind."""
+    result = result_in(data, file, collective, table)
+    if not isinstance(result, Result):
+        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
+    return result
+
+
+def result_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Outcome:
+    """As `sweep_in`, or a training, a plan or a replay."""
+    other = file_kinds.title(data)
+    if other is not None:
+        raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
+    _refuse_several(data, file)
+    return read(data, file, collective, table)
+
+
+def _refuse_several(data: bytes, file: str) -> None:
+    """UsageError for an export of a history with several results."""
+    count = len(split(data, file))
+    if count > 1:
+        raise UsageError(
+            f"{file}: {count} results, one on each line",
+            f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -",
+        )
+
+
+def content(
+    packed: bytes, file: str, collective: str | None = None, table: int | None = None
+) -> Outcome | FileContent:
+    """What is in these bytes of the file, which may be compressed; UsageError if busbw reads no
+    such file, or it is broken.
+    """
+    if _pattern_format(packed, file) == TRACE:
+        return _read_pattern(packed, file)
+    try:
+        data = unpacked_bytes(packed, file)
+    except UsageError as error:
+        # a trace may be cut, or larger than the memory
+        document = _pattern(packed, file, error)
+        if document is None:
+            raise
+        return document
+    document = file_kinds.read(data, file)
+    if document is not None:
+        return document
+    if file_kinds.title(data) == file_kinds.SNAPSHOT:
+        from busbw.host.snapshot import parse_archive
+
+        return _checked(parse_archive(data, file), file)
+    _refuse_several(data, file)
+    try:
+        return read(data, file, collective, table)
+    except UsageError as error:
+        document = _pattern(data, file, error) or _timeout(data) or _kernel_log(data, file)
+        if document is None:
+            raise
+        return document
+
+
+def _timeout(data: bytes) -> FileContent | None:
+    """What a training's log says of a collective that timed out; None for another file."""
+    from busbw.job import types, watchdog_log
+
+    if b"Watchdog caught" not in data:
+        return None
+    report = watchdog_log.report(data.decode("utf-8", "replace"))
+    if report is None:
+        return None
+    return FileContent("Check of a job", lambda width: types.text(report, width), report)
+
+
+def _kernel_log(data: bytes, file: str) -> FileContent | None:
+    """What the checks of a kernel log find in it; None for another file."""
+    from busbw.host import kernel_log_file
+
+    source = kernel_log_file.source(data, file)
+    return _checked(source, file) if source else None
+
+
+def _checked(source: Source, file: str) -> FileContent:
+    """A machine of a file as its checks and facts."""
+    from busbw.check import text as check_text
+    from busbw.check.cluster import findings_here
+    from busbw.check.registry import CHECKS  # takes 0.1 s
+    from busbw.check.types import overall
+
+    node = findings_here(source, CHECKS, file)
+    report = node.report
+    report.verdict = overall(report.findings)
+    return FileContent(
+        file_kinds.SNAPSHOT, lambda width: check_text.text(report, width), report, facts=node.facts
+    )
+
+
+def _pattern(data: bytes, file: str, of_sweep: UsageError) -> FileContent | None:
+    """A capture, log or trace of an application; None for a file of another kind.
+
+    UsageError that names the kind if it is one of these without a call; `of_sweep` instead if the
+    file has the titles of a sweep's table.
+    """
+    if _pattern_format(data, file) is None:
+        return None
+    try:
+        return _read_pattern(data, file)
+    except UsageError as error:
+        raise of_sweep if b"busbw" in data else error from None
+
+
+def _pattern_format(data: bytes, file: str) -> str | None:
+    """The name of a pattern's format; None for a file of another kind."""
+    from busbw.pattern.registry import detect
+    from busbw.pattern.source import opened
+
+    try:
+        return detect(opened(file, io.BytesIO(data)))
+    except UsageError:
+        return None
+
+
+def _read_pattern(data: bytes, file: str) -> FileContent:
+    from busbw.pattern.registry import read as read_pattern
+    from busbw.pattern.source import opened
+
+    return FileContent.of_pattern(read_pattern([opened(file, io.BytesIO(data))]))
