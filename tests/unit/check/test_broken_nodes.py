@@ -13,8 +13,7 @@ from tree import Change, Tree, environment
 
 from busbw.check.brief import brief
 from busbw.check.registry import examine
-from busbw.check.types import exit_code
-from busbw.core.finding import Verdict
+from busbw.core.finding import Verdict, exit_of
 from busbw.host.snapshot import recorded
 
 HOSTS = Path(__file__).parents[2] / "hosts"
@@ -328,7 +327,7 @@ CASES: dict[str, tuple[Change, int, str]] = {
 def test_a_recorded_host_passes_or_gives_a_reason(name: str, code: int, reason: str) -> None:
     """They hold what a run needs to know of a machine, which is less than a snapshot has."""
     report = examine(recorded(HOSTS / f"{name}.jsonl"))
-    assert exit_code(report.verdict) == code
+    assert exit_of([report.verdict]) == code
     assert {
         finding.message
         for finding in report.findings
@@ -344,7 +343,7 @@ def test_exit_code_and_first_line_of_broken_nodes(case: str, layer: str) -> None
     change(tree)
     report = examine(tree.source())
     status, line = brief(report)
-    assert exit_code(report.verdict) == code, line
+    assert exit_of([report.verdict]) == code, line
     assert status == NAGIOS[code] or (code, status) == (0, 1)  # a warning
     assert subject in line
     assert json.dumps(line).isascii() and line.count("\n") == 1
@@ -360,7 +359,7 @@ def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
     )(tree)
     tree.failing("nvml_health", "the Python package nvidia-ml-py is not installed")
     report = examine(tree.source())
-    assert exit_code(report.verdict) == 0, brief(report)[1]
+    assert exit_of([report.verdict]) == 0, brief(report)[1]
 
 
 def test_a_user_without_rights_and_a_kernel_that_offers_less_are_not_a_fault() -> None:
@@ -378,5 +377,5 @@ def test_a_user_without_rights_and_a_kernel_that_offers_less_are_not_a_fault() -
         )
     report = examine(tree.source())
     status, line = brief(report)
-    assert (status, exit_code(report.verdict)) == (0, 0), line
+    assert (status, exit_of([report.verdict])) == (0, 0), line
     assert "no data" in line and "unknown=0" in line

@@ -2,9 +2,9 @@
 
 import pytest
 
-from busbw.check.types import ReportedFinding, exit_code, overall, worst
+from busbw.check.types import ReportedFinding, overall, worst
 from busbw.core.errors import Exit
-from busbw.core.finding import Verdict
+from busbw.core.finding import Verdict, exit_of
 
 FAIL, UNKNOWN, WARN, PASS, SKIP = (
     Verdict.FAIL,
@@ -50,7 +50,7 @@ def test_the_worst_finding_that_counts_decides(
 ) -> None:
     for order in (findings, findings[::-1]):
         assert overall(map(finding_with, order), fail_on) is verdict
-    assert exit_code(verdict) is code
+    assert exit_of([verdict]) is code
 
 
 @pytest.mark.parametrize(

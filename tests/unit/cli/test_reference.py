@@ -79,7 +79,7 @@ def test_a_log_beside_published_runs(busbw: Busbw, recorded: Path) -> None:
     document = json.loads(
         busbw("reference", "show", log, "--system", "h200x8", "--nodes", "2", "--format", "json")[1]
     )
-    assert document["rows"][-1]["runs"] == ["rh_2x8_h200_roce", "runai_nebius_ar"]
+    assert document["rows"][-1]["runs"] == ["rh_2x8_h200_roce", "runai_nebius_ar", "oci_h200_2x8"]
     Path("compared.json").write_text(json.dumps(document))
     assert busbw("show", "compared.json")[1].startswith(log[:20])
     assert busbw("reference", "show", log)[0] == 2  # its NICs are unknown
