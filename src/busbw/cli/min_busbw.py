@@ -96,7 +96,7 @@ class Minimum:
         """The largest busbw of a size that has a reference; that of the largest such size if the
         peak has none.
         """
-        from busbw.model.reference_findings import reference_of, share_text, sources
+        from busbw.model.reference_verdict import reference_of, share_text, sources
 
         largest = sorted(
             all_figures(result), key=lambda figure: figure.row.size_bytes, reverse=True
@@ -113,7 +113,7 @@ class Minimum:
 
     def _refuse_without_reference(self, result: Result) -> None:
         """NoMeasurement if no run of the same system and collective is known."""
-        from busbw.model.reference_findings import why_no_reference
+        from busbw.model.reference_verdict import why_no_reference
         from busbw.model.rule import Run
 
         reason = "only runs of GPUs over NCCL have one"

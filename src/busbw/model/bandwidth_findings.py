@@ -67,7 +67,7 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
     without = ""
     if run.over_nccl and not (ideal and (_is_given(ideal) or in_lab(ideal))):
         # Imported for NCCL only: a start need not read the table of curves.
-        from busbw.model.reference_findings import judge
+        from busbw.model.reference_verdict import judge
 
         judged = judge(run, *best)
         if isinstance(judged, Conclusion):

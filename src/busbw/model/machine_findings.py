@@ -12,7 +12,7 @@ from busbw.core.sxids import sxid
 from busbw.core.telemetry import XidEvent
 from busbw.core.xids import xid
 from busbw.model.rule import Conclusion, FindingRule, Run
-from busbw.model.telemetry_findings import TelemetrySign
+from busbw.model.telemetry_signs import TelemetrySign
 
 NAMED = 3  # parts and rows in a message; the rest is counted
 COUNTERS_NAMED = 2  # per part

@@ -18,7 +18,7 @@ from busbw.model.usable_hardware import UsedHardware, used
 
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
-    from busbw.model.telemetry_findings import SlowFigure, TelemetrySigns
+    from busbw.model.telemetry_signs import SlowFigure, TelemetrySigns
 
 Known = Callable[[], "Reference"]
 NCCL_ENGINES = ("nccl", "torch")
@@ -76,14 +76,14 @@ class Run:
     @cached_property
     def signs(self) -> "TelemetrySigns":
         """The signs of trouble on hosts during each row."""
-        from busbw.model import telemetry_findings
+        from busbw.model import telemetry_signs
 
-        return telemetry_findings.TelemetrySigns(self.result)
+        return telemetry_signs.TelemetrySigns(self.result)
 
     @cached_property
     def bad(self) -> "list[SlowFigure]":
         """Bad rows with an unusual sign, the worst first."""
-        from busbw.model.telemetry_findings import slow_rows
+        from busbw.model.telemetry_signs import slow_rows
 
         return slow_rows(self.result, lambda row: bool(self.signs.unusual(row)))
 

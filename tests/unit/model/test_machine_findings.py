@@ -15,7 +15,7 @@ from busbw.model.findings import findings
 from busbw.model.machine_findings import RULES
 from busbw.model.rule import Run, apply
 from busbw.model.series import series
-from busbw.model.telemetry_findings import expected_s, slow_rows
+from busbw.model.telemetry_signs import expected_s, slow_rows
 
 K, M = 1 << 10, 1 << 20
 SIZES = [1 * K << step for step in range(21)]  # 1 KiB to 1 GiB

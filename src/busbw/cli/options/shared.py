@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from busbw.cli.options.parameters import File, Seconds, not_empty
 from busbw.core.errors import UsageError
-from busbw.core.finding import Verdict
 from busbw.core.networks import NETWORKS
 from busbw.core.options import LAUNCH_LIMIT_S
+
+if TYPE_CHECKING:
+    from busbw.core.finding import Verdict
 
 Decorator = Callable[[Any], Any]
 
@@ -117,11 +119,19 @@ format_option = click.option(
     show_default=True,
     help="output on stdout",
 )
+
+
+def _verdict(_context: click.Context, _option: click.Parameter, name: str) -> "Verdict":
+    from busbw.core.finding import Verdict  # with msgspec, which --help does not need
+
+    return Verdict(name)
+
+
 fail_on_option = click.option(
     "--fail-on",
-    type=click.Choice([Verdict.FAIL.value, Verdict.WARN.value]),
-    callback=lambda _context, _option, name: Verdict(name),
-    default=Verdict.FAIL.value,
+    type=click.Choice(["fail", "warn"]),
+    callback=_verdict,
+    default="fail",
     show_default=True,
     help="warn: exit code 1 for a warning too",
 )

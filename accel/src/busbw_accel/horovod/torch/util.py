@@ -1,4 +1,4 @@
-"""What scripts import of `horovod.common.util`, where this module stands for it."""
+"""An import shim: scripts that import `horovod.common.util` get this module."""
 
 import itertools
 from collections.abc import Callable, Sequence
