@@ -10,7 +10,7 @@ from busbw.model.types import Explanation, Forecast, PatternPrediction, Predicte
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.bars import Bar, bar_chart
 from busbw.ui.html.element import section, tag
-from busbw.ui.html.plot import NARROW, WIDE, Plot, PlotCurve, Point, draw, swatch
+from busbw.ui.html.plot import Plot, PlotCurve, Point, bandwidth_figure, swatch
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
 from busbw.ui.number_formats import bandwidth_text, time_text
@@ -73,14 +73,13 @@ def _figure(series: Sequence[Sequence[Forecast]], name: str) -> Element:
     plot = Plot(
         name=name,
         title="Expected bus bandwidth over message size",
-        description=f"{', '.join(hosts)}. Both axes are logarithmic. The table has every value.",
+        description=f"{', '.join(hosts)}. The table has every value.",
         unit="busbw, GB/s",
         curves=curves,
         guides=[],
         y_text=gb_tick,
     )
-    caption = tag("figcaption", tag("h3", plot.title), legend)
-    return tag("figure", caption, draw(plot, WIDE), draw(plot, NARROW))
+    return bandwidth_figure(plot, legend, "h3")
 
 
 def _point(row: Forecast, shift: float) -> Point:

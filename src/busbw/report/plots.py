@@ -13,10 +13,11 @@ from busbw.history.comparison import cell_text, placement, ratio_text
 from busbw.report.rows import ReportInput, drawable, nominal, series
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.element import tag
-from busbw.ui.html.plot import NARROW, WIDE, Guide, Plot, PlotCurve, Point, draw, swatch
+from busbw.ui.html.plot import Guide, Plot, PlotCurve, Point, bandwidth_figure, figure, swatch
 from busbw.ui.number_formats import bandwidth_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
+Draw = Callable[[Plot, Element, str], Element]
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
@@ -31,22 +32,24 @@ def plots(
     logarithmic axes hide differences of a few percent. `group` names these files where a page has
     several groups.
     """
-    drawn = [_bandwidth(inputs), _time(inputs)]
+    drawn = [(_bandwidth(inputs), bandwidth_figure), (_time(inputs), figure)]
     if comparisons:
-        drawn.append(_ratio(inputs, comparisons))
+        drawn.append((_ratio(inputs, comparisons), figure))
     level = "h4" if group else "h3"
-    return [_figure(replace(plot, name=f"{plot.name}{group}"), inputs, level) for plot in drawn]
+    return [
+        _figure(replace(plot, name=f"{plot.name}{group}"), draw, inputs, level)
+        for plot, draw in drawn
+    ]
 
 
-def _figure(plot: Plot, inputs: Sequence[ReportInput], level: str) -> Element:
+def _figure(plot: Plot, draw: Draw, inputs: Sequence[ReportInput], level: str) -> Element:
     if not plot.curves:
         return tag(
             "figure",
             tag("figcaption", tag(level, plot.title)),
             tag("p", "No row has a figure to draw.", class_="note"),
         )
-    caption = tag("figcaption", tag(level, plot.title), _legend(plot, inputs))
-    return tag("figure", caption, draw(plot, WIDE), draw(plot, NARROW))
+    return draw(plot, _legend(plot, inputs), level)
 
 
 def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
@@ -63,7 +66,7 @@ def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
     return Plot(
         name="busbw",
         title="Bus bandwidth over message size",
-        description=_description(curves, bandwidth_text, " GB/s"),
+        description=_description(curves, bandwidth_text, " GB/s", ""),
         unit="busbw, GB/s",
         curves=curves,
         guides=_bounds(inputs),
@@ -84,7 +87,7 @@ def _time(inputs: Sequence[ReportInput]) -> Plot:
     return Plot(
         name="time",
         title="Time over message size",
-        description=_description(curves, time_text, ""),
+        description=_description(curves, time_text, "", "Both axes are logarithmic. "),
         unit="time",
         curves=curves,
         guides=[],
@@ -100,7 +103,7 @@ def _ratio(inputs: Sequence[ReportInput], comparisons: Mapping[int, Comparison])
     return Plot(
         name="ratio",
         title=f"Time over the time of {base}",
-        description=_description(curves, ratio_text, "", "The axis of the ratio is linear."),
+        description=_description(curves, ratio_text, "", "The axis of the ratio is linear. "),
         unit=f"ratio, below 1 is faster than {base}",
         curves=curves,
         guides=[Guide(None, 1.0, "")],
@@ -168,10 +171,7 @@ def _bounds(inputs: Sequence[ReportInput]) -> list[Guide]:
 
 
 def _description(
-    curves: Sequence[PlotCurve],
-    text: Callable[[float], str],
-    unit: str,
-    axes: str = "Both axes are logarithmic.",
+    curves: Sequence[PlotCurve], text: Callable[[float], str], unit: str, axes: str
 ) -> str:
     """The plot as text, for screen readers."""
     points = [point for curve in curves if curve.kind != "launch" for point in curve.points]
@@ -179,7 +179,7 @@ def _description(
         return ""
     low, high = min(points, key=lambda point: point.y), max(points, key=lambda point: point.y)
     return (
-        f"{axes} Lowest {text(low.y)}{unit} at {format_size(int(low.x))}, "
+        f"{axes}Lowest {text(low.y)}{unit} at {format_size(int(low.x))}, "
         f"highest {text(high.y)}{unit} at {format_size(int(high.x))}. The tables hold every value."
     )
 
@@ -198,7 +198,7 @@ def _legend(plot: Plot, inputs: Sequence[ReportInput]) -> Element:
     ):
         if kind in kinds:
             items.append((swatch(color, kind), label))
-    if plot.guides and not plot.linear:
+    if any(guide.label for guide in plot.guides):
         items.append((swatch(None, "bound"), "ideal, GB/s"))
     if any(point.low for curve in plot.curves for point in curve.points):
         items.append((swatch(color, "interval"), "confidence interval"))

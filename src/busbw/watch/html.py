@@ -19,7 +19,7 @@ from busbw.core.sizes import counted
 from busbw.ui.columns import Column
 from busbw.ui.html.axes import Scale, time_ticks
 from busbw.ui.html.element import section, tag
-from busbw.ui.html.plot import NARROW, WIDE, Plot, PlotCurve, PlotMark, Point, draw, swatch
+from busbw.ui.html.plot import Plot, PlotCurve, PlotMark, Point, figure, swatch
 from busbw.ui.html.table import column_table, text_table
 from busbw.watch.over_time import (
     GIB,
@@ -256,8 +256,7 @@ def _figure(
         marks=marks,
     )
     legend = tag("ul", *(tag("li", sample, label) for sample, label in items), class_="legend")
-    caption = tag("figcaption", tag("h4", title), legend)
-    return tag("figure", caption, draw(plot, WIDE), draw(plot, NARROW))
+    return figure(plot, legend, "h4")
 
 
 def _tick(value: float) -> str:

@@ -41,6 +41,8 @@ ANSWERS = (  # command lines whose output a report shows
     ["reference", "show", str(BENCHMARK / "run_1.json")],
     ["compare", str(BENCHMARK / "run_1.json"), str(BENCHMARK / "run_2.json")],
 )
+LOGARITHMIC = "logarithmic"  # the page whose switch is on
+Layout = dict[str, Any]
 NAMES = ("run_1.json", "compat_1.json", "run_2.json")
 # Each page stands in a frame of its window's size, which its media queries see; the script is of
 # the frames' owner.
@@ -93,9 +95,9 @@ def measure_pages(
 
 
 @pytest.fixture(scope="module")
-def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], dict[str, Any]]:
-    """Pages of one recorded run with its bounds, and of two and three runs compared, in each
-    window.
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int | str, str], Layout]:
+    """Pages of one recorded run with its bounds, once with the switch on, and of two and three runs
+    compared, in each window.
     """
     if CHROMIUM is None:
         pytest.skip(NO_BROWSER)
@@ -105,6 +107,9 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], d
     }
     pages = {
         1: page(named_results[:1]),
+        LOGARITHMIC: page(named_results[:1]).replace(
+            b'type="checkbox"', b'type="checkbox" checked'
+        ),
         2: page(named_results[:2], {1: comparisons[1]}),
         3: page(named_results, comparisons),
     }
@@ -117,9 +122,9 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], d
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, LOGARITHMIC, 2, 3])
 def test_the_page_fits_its_window_and_its_plots_can_be_read(
-    layouts: dict[tuple[int, str], dict[str, Any]], count: int, window: str
+    layouts: dict[tuple[int | str, str], Layout], count: int | str, window: str
 ) -> None:
     layout = layouts[count, window]
     assert layout["width"] == layout["window"] <= WINDOWS[window][0]
@@ -128,7 +133,9 @@ def test_the_page_fits_its_window_and_its_plots_can_be_read(
         for name in layout["scrolling"]
         if window != "tablet" and (count, name) != (3, "Comparison")
     ] == []
-    assert len(layout["plots"]) == (2 if count == 1 else 3)
+    assert len(layout["plots"]) == (2 if count in (1, LOGARITHMIC) else 3)
+    ticks = [text["words"] for text in layout["plots"][0]["texts"]]
+    assert ("400" in ticks, "0.001" in ticks) == (count != LOGARITHMIC, count == LOGARITHMIC)
     for plot in layout["plots"]:
         texts = plot["texts"]
         assert len(texts) > 8

@@ -104,7 +104,7 @@ def test_the_page_is_accessible(make: Make, count: int) -> None:
     assert len(ids) == len(set(ids))
     plots = [element for element in root.iter() if element.get("role") == "img"]
     groups = 1 if count == 1 else 2  # of one collective
-    assert len(plots) == groups * 4  # two plots, each for wide and for narrow windows
+    assert len(plots) == groups * 6  # busbw twice and time, each for wide and narrow windows
     for plot in plots:
         labels = {child.get("id"): child.text for child in plot}
         assert all(labels[name] for name in plot.get("aria-labelledby", "").split())

@@ -110,10 +110,30 @@ def path(element: Element) -> list[tuple[float, float]]:
     ]
 
 
+def logarithmic_plots(result: Result) -> tuple[Element, Element]:
+    """Those of busbw and of time, for wide windows."""
+    bandwidth, time = (marked(figure, "wide") for figure in plots([ReportInput(0, "r", result)]))
+    return bandwidth[1], time[0]
+
+
+def test_busbw_is_drawn_from_zero_and_behind_the_switch_logarithmic(precise: Result) -> None:
+    figure = plots([ReportInput(0, "r", precise)])[0]
+    assert words(marked(figure, "switch")[0]) == "logarithmic axis"
+    ticks_of = {
+        kind: [words(tick) for tick in marked(marked(marked(figure, kind)[0], "wide")[0], "y")]
+        for kind in ("linear", "log")
+    }
+    assert ticks_of["linear"] == ["0", "2", "4", "6", "8"]  # to the ideal, 8 GB/s
+    assert ticks_of["log"][-2:] == ["0.1", "10"]
+    described = [words(text) for text in figure.iter("desc")]
+    assert [text.partition(". ")[0] for text in described] == [
+        *["The axis of busbw is linear"] * 2,
+        *["Both axes are logarithmic"] * 2,
+    ]
+
+
 def test_a_curve_stands_where_its_figures_are(precise: Result) -> None:
-    bandwidth, time = (
-        marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", precise)])
-    )
+    bandwidth, time = logarithmic_plots(precise)
     (low, high), (fast, slow) = (
         path(marked(marked(plot, "out")[0], "line")[0]) for plot in (bandwidth, time)
     )
@@ -128,9 +148,7 @@ def test_a_curve_stands_where_its_figures_are(precise: Result) -> None:
 
 
 def test_the_interval_of_busbw_is_that_of_the_time_turned_round(precise: Result) -> None:
-    bandwidth, time = (
-        marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", precise)])
-    )
+    bandwidth, time = logarithmic_plots(precise)
     heights = {}
     for name, plot in (("busbw", bandwidth), ("time", time)):
         curve = marked(plot, "out")[0]

@@ -121,6 +121,6 @@ def time_ticks(low: float, high: float, limit: int) -> list[Tick]:
 
 
 def gb_tick(value: float) -> str:
-    """Bytes per second as GB/s, short enough for the margin: `400`, `0.001`, `1e-05`."""
+    """Bytes per second as GB/s, short enough for the margin: `400`, `0.001`, `1e-05`, `0`."""
     rate = value / 1e9
-    return f"{rate:.0e}" if rate < 0.9e-4 else f"{rate:.4f}".rstrip("0").rstrip(".")
+    return f"{rate:.0e}" if 0 < rate < 0.9e-4 else f"{rate:.4f}".rstrip("0").rstrip(".")

@@ -4,7 +4,7 @@ Colors, strokes and fonts are in style.css.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.etree.ElementTree import Element
 
 from busbw.ui.html.axes import SIZES, Axis, Scale, ends, linear_ticks, ticks
@@ -86,6 +86,38 @@ class PlotFormat:
 
 WIDE = PlotFormat("wide", 720, 430, notes=True)
 NARROW = PlotFormat("narrow", 380, 350, notes=False)
+
+
+def figure(plot: Plot, legend: Element, level: str) -> Element:
+    """The plot for wide and for narrow windows, under its title and its legend."""
+    caption = tag("figcaption", tag(level, plot.title), legend)
+    return tag("figure", caption, *_drawings(plot))
+
+
+def bandwidth_figure(plot: Plot, legend: Element, level: str) -> Element:
+    """As `figure`, with busbw on a linear axis from 0, on which 10 % at the top can be seen.
+
+    A switch shows the plot as it is, with a logarithmic axis, on which small messages can be seen.
+    """
+    box = tag("input", type="checkbox", autocomplete="off")
+    switch = tag("label", box, " logarithmic axis", class_="switch")
+    caption = tag("figcaption", tag(level, plot.title), legend, switch)
+    linear = replace(
+        plot, description=f"The axis of busbw is linear. {plot.description}", linear=True, zero=True
+    )
+    logarithmic = replace(
+        plot, name=f"{plot.name}-log", description=f"Both axes are logarithmic. {plot.description}"
+    )
+    return tag(
+        "figure",
+        caption,
+        tag("div", *_drawings(linear), class_="linear"),
+        tag("div", *_drawings(logarithmic), class_="log"),
+    )
+
+
+def _drawings(plot: Plot) -> tuple[Element, Element]:
+    return draw(plot, WIDE), draw(plot, NARROW)
 
 
 def draw(plot: Plot, form: PlotFormat) -> Element:
