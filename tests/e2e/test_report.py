@@ -143,7 +143,16 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(here, tmp_path):
             "error: bin: no file in it ends in .json, .jsonl, .log, .table, .txt",
             "hint: name the files",
         ),
-        (["broken"], "error: broken: none of its files can be read", "hint: busbw show FILE"),
+        (
+            ["broken"],
+            "error: broken/half.json: busbw result: ",
+            "hint: give a file that busbw wrote",
+        ),
+        (
+            ["broken", "notes.txt"],
+            "error: broken, notes.txt: none of the 2 files can be read",
+            "hint: busbw show FILE",
+        ),
         (
             ["notes.txt"],
             "error: notes.txt: nccl-tests text: no row",
@@ -180,7 +189,8 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(here, tmp_path):
     ids=[
         "missing",
         "folder without results",
-        "folder of broken files",
+        "folder of a broken file",
+        "broken files",
         "no result",
         "no folder",
         "into a folder",
@@ -248,12 +258,14 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, res
     ]
     assert "rates between hosts" in text
     (results / "a" / "half.json").write_text('{"schema": "busbw.link/1", "hosts": [')
-    part = here("busbw", "report", "a")
-    assert (part.code, part.out) == (1, "a/report.html\n")
-    assert part.err.startswith(
-        "warning: skipped a/half.json: busbw.link/1: Input data was truncated"
-    )
-    assert "a/half.json was skipped" in (results / "a" / "report.html").read_text(encoding="utf-8")
+    for words in (["a"], ["a/half.json", "links.json", "-o", "a/report.html"]):
+        part = here("busbw", "report", *words)
+        assert (part.code, part.out) == (1, "a/report.html\n")
+        assert part.err.startswith(
+            "warning: skipped a/half.json: busbw.link/1: Input data was truncated"
+        )
+        page = (results / "a" / "report.html").read_text(encoding="utf-8")
+        assert "a/half.json was skipped" in page
     assert here("busbw", "report", "links.json", "--sign", "key").code == 2
     assert here("busbw", "report", "links.json").code == 0
     assert "<h1>Link test</h1>" in (results / "links.html").read_text(encoding="utf-8")

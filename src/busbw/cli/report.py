@@ -64,9 +64,9 @@ def command(
     links, counters of links, snapshots. Up to 8 sweeps fit. Those of one collective, engine and
     number of ranks share plots, and are compared with the first of them. Snapshots and checks of
     several machines share a section, which says what differs between them. A directory stands for
-    its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; those
-    that cannot be read are named and left out. Exit code 1 when one was left out, or a result holds
-    wrong data; no other verdict in the page changes it.
+    its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run. Of
+    several files those that cannot be read are named and left out. Exit code 1 when one was left
+    out, or a result holds wrong data; no other verdict in the page changes it.
 
     With --sign the command that verifies the signature is printed too.
     """

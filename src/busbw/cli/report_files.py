@@ -11,6 +11,7 @@ from pathlib import Path
 from busbw.cli.file_kinds import files_in, load, warn_of_doubts
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
+from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome, Result
 from busbw.report.file_kinds import FileContent
 from busbw.report.other_reports import OtherReports
@@ -38,8 +39,8 @@ class _SweepFile:
 def gather(
     files: Sequence[str], collective: str | None, table: int | None
 ) -> tuple[list[tuple[str, Result]], OtherReports]:
-    """The sweeps, and everything else. A named file that cannot be read is a UsageError; one of a
-    directory is noted and skipped.
+    """The sweeps, and everything else. One of several files that cannot be read is noted and
+    skipped; UsageError if there is no other.
 
     Named files are in the order of the command line. The sweeps of a directory are by the time of
     the run, so that the first is the earliest; those whose time is not known follow.
@@ -47,24 +48,26 @@ def gather(
     sweeps: list[_SweepFile] = []
     others: list[tuple[str, FileContent]] = []
     skipped: list[tuple[str, str]] = []
-    for file, folder in expand(files):
+    expanded = expand(files)
+    for file, folder in expanded:
+        name = "stdin" if file == "-" else file
         try:
             content = load(file, collective, table)
         except UsageError as error:
-            if not folder:
+            if len(expanded) == 1:
                 raise
             print_err(f"warning: skipped {error.message}")
-            skipped.append((file, error.message.removeprefix(f"{file}: ")))
+            skipped.append((name, error.message.removeprefix(f"{file}: ")))
             continue
         if isinstance(content, Result):
             warn_of_doubts(content, file)
             sweeps.append(_SweepFile(file, content, folder))
             continue
         document = content if isinstance(content, FileContent) else _document(content)
-        others.append(("stdin" if file == "-" else file, document))
+        others.append((name, document))
     if not sweeps and not others:
         raise UsageError(
-            f"{files[0]}: none of its files can be read",
+            f"{listed(files)}: none of the {len(expanded)} files can be read",
             "busbw show FILE says what is wrong with one",
         )
     in_order = [(sweep.file, sweep.result) for sweep in _in_order(sweeps)]
