@@ -68,8 +68,8 @@ LAYERS = [layer.value for layer in Layer]
     multiple=True,
     metavar="FILE",
     help=(
-        "snapshot or kernel log of another machine, instead of this one; may be repeated, or a"
-        " quoted pattern: '*.jsonl'"
+        "snapshot or kernel log of another machine, instead of this one; may be repeated, a folder"
+        " of snapshots, or a quoted pattern: '*.jsonl'"
     ),
 )
 @click.option(

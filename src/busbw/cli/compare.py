@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from busbw.api.comparison import files_of_runs, stored_times
 from busbw.cli.ab_runs import OptionSet, Sweep, Turns
@@ -11,13 +12,16 @@ from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.parameters import is_given, not_empty, shell_words
+from busbw.cli.options.shared import fail_on_option
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
 from busbw.core.errors import Exit, UsageError
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import counted
 from busbw.history import comparison
+from busbw.host.snapshot import archives_in, is_archive
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
 
@@ -27,6 +31,9 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
     "json": comparison.json,
     "junit": comparison.junit,
 }
+OF_SNAPSHOTS = ("text", "json")
+# Parameters that snapshots leave without a meaning.
+OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", "db")
 
 
 @click.command("compare", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,6 +74,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
     multiple=True,
     help="which table of logs that hold several; twice: of A, of B",
 )
+@fail_on_option
 @db_option
 def command(
     words: tuple[str, ...],
@@ -77,6 +85,7 @@ def command(
     format_name: str,
     collective: str | None,
     tables: tuple[int, ...],
+    fail_on: Verdict,
     db: Path,
 ) -> int:
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
@@ -88,9 +97,18 @@ def command(
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
+    Snapshots of busbw check, or folders of them, are compared by node: which findings are new, gone
+    or unchanged. Exit code 1 when a check fails that did not before, 3 when a node has no snapshot
+    in B.
+
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' --
     all_reduce -b 1M -e 1G
     """
+    sides = [] if runs else _snapshots(words)
+    if sides:
+        return _compare_snapshots(words, sides, format_name, fail_on)
+    if is_given("fail_on"):
+        raise UsageError("--fail-on is for snapshots", "leave it out: runs have no warnings")
     failed = False
     if runs:
         turns = _measure(runs, words, rounds)
@@ -104,6 +122,53 @@ def command(
     if compared.beyond():
         return int(Exit.BAD)
     return int(Exit.OK if compared.has_verdict() and not failed else Exit.UNKNOWN)
+
+
+def _snapshots(words: Sequence[str]) -> list[list[str]]:
+    """The snapshots of each side; none if these are runs. UsageError if only one side has any."""
+    sides = [archives_in(name) or [name] * is_archive(name) for name in words]
+    if len(sides) == 2 and all(sides):
+        return sides
+    for name, files, other in zip(words, sides, reversed(words), strict=True):
+        if files and len(words) == 2:
+            raise UsageError(
+                f"{name} has snapshots of machines, {other} has none",
+                "name snapshots, or folders of them, on both sides",
+            )
+    return []
+
+
+def _compare_snapshots(
+    words: Sequence[str], sides: Sequence[Sequence[str]], format_name: str, fail_on: Verdict
+) -> int:
+    # takes 0.1 s to import
+    from busbw.check import changes_text
+    from busbw.check.changes import changes
+    from busbw.check.cluster import recorded_nodes
+    from busbw.check.registry import CHECKS
+
+    options = {
+        parameter.name: max(parameter.opts, key=len)
+        for parameter in click.get_current_context().command.params
+    }
+    for name in OF_RUNS:
+        if is_given(name):
+            raise UsageError(
+                f"{options[name]} is for runs, and {words[0]} has snapshots of machines",
+                f"leave out {options[name]}",
+            )
+    if format_name not in OF_SNAPSHOTS:
+        raise UsageError(
+            f"--format {format_name}: snapshots are compared as {' or '.join(OF_SNAPSHOTS)}",
+            "--format json is for programs",
+        )
+    first, second = (recorded_nodes(files, CHECKS) for files in sides)
+    report = changes(words[0], first, words[1], second)
+    if format_name == "json":
+        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    else:
+        print_out(changes_text.text(report, width()))
+    return int(exit_of(report.verdicts(), fail_on))
 
 
 def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> Turns:

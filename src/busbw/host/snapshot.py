@@ -8,6 +8,7 @@ that follow, then for each read {"path", "text" | "base64" | "link" | "names" | 
 
 import base64
 import json
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.core.given_file import MAX_FILE_BYTES, read_whole
-from busbw.core.gzip_stream import unpacked
+from busbw.core.gzip_stream import MAGIC, GzipStream, unpacked
 from busbw.core.masking import masked
 from busbw.host import kernel_log_file
 from busbw.host.file_guess import seems
@@ -26,6 +27,9 @@ from busbw.host.source import LiveMachine, Reading, Source
 SCHEMA = "busbw.host/1"
 MADE_BY = "busbw check --save FILE makes one"
 CALLS = "calls"  # folder of a directory tree that holds recorded calls, one file each
+_TREE = ("proc", "sys", CALLS)
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+_HEAD_BYTES = 4096
 
 
 class _RecordedTree(LiveMachine):
@@ -111,6 +115,34 @@ def recorded(path: Path) -> Source:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", MADE_BY) from error
     return kernel_log_file.source(data, str(path)) or parse_archive(data, str(path))
+
+
+def archives_in(name: str) -> list[str]:
+    """The archives in a folder, by name; none for another file, and for a copy of a machine's
+    files.
+    """
+    folder = Path(name)
+    if not folder.is_dir() or any((folder / part).is_dir() for part in _TREE):
+        return []
+    try:
+        files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}", "name a folder that you can read") from error
+    return [str(file) for file in files if file.name.endswith(_SUFFIXES) or is_archive(str(file))]
+
+
+def is_archive(name: str) -> bool:
+    """Whether the file begins as an archive, also one that is compressed."""
+    try:
+        if not Path(name).is_file():
+            return False
+        with Path(name).open("rb") as file:
+            packed = file.read(len(MAGIC)) == MAGIC
+            file.seek(0)
+            head = (GzipStream(file) if packed else file).read(_HEAD_BYTES)
+        return _is_header(_DECODER.decode(head.partition(b"\n")[0]))
+    except (OSError, EOFError, zlib.error, ValueError):
+        return False
 
 
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:

@@ -11,7 +11,9 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
+from busbw.check import changes_text
 from busbw.check import text as check_text
+from busbw.check.changes import ChangeReport
 from busbw.check.cluster_text import cluster_text
 from busbw.check.command import text as command_text
 from busbw.check.doctor import text as launch_text
@@ -82,6 +84,7 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Link counters", WatchInterval, watch_text.table),
     FileKind("Check of a machine", CheckReport, check_text.text),
     FileKind("Check of several machines", ClusterReport, cluster_text),
+    FileKind("Changes between checks", ChangeReport, changes_text.text),
     FileKind("Check of a command line", CommandReport, command_text.text),
     FileKind("Check of a launch", Diagnosis, launch_text.text),
     FileKind("Check of a job", JobReport, job_text.text),

@@ -138,7 +138,6 @@ def two_nodes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--from", "{}"], "--from {0}: a directory with 2 snapshots\n\nhint: name the files by a"),
         (
             ["--from", "{}/gpu-1.jsonl", "{}/gpu-2.jsonl"],
             "gpu-2.jsonl: --from takes one file, or a",
@@ -155,7 +154,7 @@ def test_what_an_operator_mistypes_is_named(words, message, tmp_path, capfd):
 
 def test_some_checks_come_without_a_comparison(tmp_path, capfd):
     two_nodes(tmp_path)
-    words = ["check", "--from", f"{tmp_path}/*.jsonl"]
+    words = ["check", "--from", str(tmp_path)]
     told = []
     for more in (
         [],

@@ -9,7 +9,7 @@ import click
 from busbw.check.registry import BY_NAME, find_row
 from busbw.cli.options.parameters import is_given
 from busbw.core.errors import UsageError, similar_names
-from busbw.core.sizes import counted
+from busbw.host.snapshot import archives_in
 
 
 def known(
@@ -22,29 +22,16 @@ def known(
 
 
 def matching_files(files: Sequence[str]) -> tuple[str, ...]:
-    """The named files, and those that match patterns."""
+    """The named files, those that match patterns, and the snapshots in folders."""
     matching_any: list[str] = []
     for file in files:
         is_pattern = set("*?[") & set(file) and not Path(file).exists()
         # Path.glob takes no absolute pattern.
-        matching = sorted(glob(file)) if is_pattern else [file]  # noqa: PTH207
+        matching = sorted(glob(file)) if is_pattern else archives_in(file) or [file]  # noqa: PTH207
         if not matching:
             raise UsageError(f"--from {file}: no file matches", "busbw check --save FILE makes one")
-        _refuse_folder_of_snapshots(file)
         matching_any += matching
     return tuple(matching_any)
-
-
-def _refuse_folder_of_snapshots(file: str) -> None:
-    """UsageError for a directory that holds snapshots, and is no copy of a machine's files."""
-    folder = Path(file)
-    if not folder.is_dir() or any((folder / name).is_dir() for name in ("proc", "sys")):
-        return
-    if number := len(list(folder.glob("*.jsonl"))):
-        raise UsageError(
-            f"--from {file}: a directory with {counted(number, 'snapshot')}",
-            f"name the files by a quoted pattern: --from '{folder / '*.jsonl'}'",
-        )
 
 
 def refuse_files_as_commands(words: Sequence[str]) -> None:

@@ -1,0 +1,209 @@
+"""Checks of two weeks compared: what is new, gone, unchanged, and no longer judged."""
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from healthy import healthy
+from healthy_gpu import changed
+from tree import Change
+
+from busbw.check.changes import ChangeReport, changes
+from busbw.check.changes_text import text
+from busbw.check.registry import BY_NAME
+from busbw.check.snapshot import snapshot
+from busbw.check.types import CheckReport, ClusterReport, Fault, ReportedFinding
+from busbw.cli.main import guarded
+from busbw.core.finding import Verdict, exit_of
+from busbw.host.snapshot import archives_in
+
+PASS, WARN, FAIL, UNKNOWN, SKIP = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.UNKNOWN,
+    Verdict.SKIP,
+)
+Findings = list[ReportedFinding]
+
+
+def power(verdict: Verdict, message: str, subject: str = "GPU 3", **more: object) -> Findings:
+    """A finding of the check of power limits."""
+    return [found("gpu-power-limit", verdict, subject, message, **more)]
+
+
+def found(check: str, verdict: Verdict, subject: str, message: str, **more: object):
+    row = BY_NAME[check]
+    return ReportedFinding(
+        id=row.id,
+        name=row.name,
+        layer=row.layer.value,
+        verdict=verdict,
+        subject=subject,
+        message=message,
+        **more,
+    )
+
+
+LOW = power(WARN, "power limit 400 W, below the default of 700 W")
+LOWER = power(WARN, "power limit 300 W, below the default of 700 W")
+OTHER = power(WARN, "power limit 400 W, below the default of 700 W", "GPU 5")
+FULL = power(PASS, "power limit 700 W")
+ALL_FULL = power(PASS, "8 GPUs at 700 W", "")
+LOST = [found("gpu-count", FAIL, "GPU 3", "GPU 3 does not answer NVML"), *power(UNKNOWN, "is lost")]
+DENIED = power(UNKNOWN, "no permission", optional=True)
+HANGS = power(UNKNOWN, "NVML does not answer", "")
+XID_79 = [found("gpu-xid", FAIL, "GPU 1", "Xid 79 (GPU has fallen off the bus), 1 min ago")]
+XID_79_LATER = [found("gpu-xid", FAIL, "GPU 1", "Xid 79 (GPU has fallen off the bus), 8 days ago")]
+XID_94 = [found("gpu-xid", FAIL, "GPU 1", "Xid 94 (contained memory error), 2 min ago")]
+OWN_NAME = [found("hostname-loopback", WARN, "", "/etc/hosts gives g1 the address 127.0.1.1")]
+
+
+def week(**nodes: Findings) -> ClusterReport:
+    reports = [CheckReport(host=host, findings=findings) for host, findings in nodes.items()]
+    return ClusterReport(differences=[], nodes=reports)
+
+
+def compared(before: ClusterReport, after: ClusterReport) -> ChangeReport:
+    return changes("w1", before, "w2", after)
+
+
+def named(faults: list[Fault]) -> list[tuple[str, str, list[str]]]:
+    return [(fault.verdict.value, fault.name, fault.hosts) for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "new", "gone", "unchanged", "unjudged"),
+    [
+        pytest.param(FULL, LOW, 1, 0, 0, 0, id="new"),
+        pytest.param(LOW, FULL, 0, 1, 0, 0, id="gone"),
+        pytest.param(LOW, ALL_FULL, 0, 1, 0, 0, id="gone, as the check says of all parts"),
+        pytest.param(LOW, LOWER, 0, 0, 1, 0, id="another number is the same fault"),
+        pytest.param(XID_79, XID_79_LATER, 0, 0, 1, 0, id="so is another age"),
+        pytest.param(XID_79, XID_94, 1, 1, 0, 0, id="another Xid is another fault"),
+        pytest.param(LOW, [*LOW, *OTHER], 1, 0, 1, 0, id="another part"),
+        pytest.param(LOW, power(FAIL, "power limit 400 W"), 1, 1, 0, 0, id="a graver verdict"),
+        pytest.param(LOW, LOST, 1, 0, 0, 1, id="the part does not answer"),
+        pytest.param(LOW, DENIED, 0, 0, 0, 1, id="the value is not given any more"),
+        pytest.param(LOW, HANGS, 1, 0, 0, 1, id="the check could not judge any part"),
+        pytest.param(LOW, [], 0, 0, 0, 1, id="the check did not run"),
+        pytest.param(LOW, power(SKIP, "no GPU", ""), 0, 0, 0, 1, id="nothing to judge is left"),
+        pytest.param(LOW, OTHER, 1, 0, 0, 1, id="only other parts are left"),
+        pytest.param([*LOW, *OTHER], [*OTHER, *XID_79], 1, 0, 1, 1, id="a lost part"),
+        pytest.param(
+            [*LOW, *OTHER],
+            [*OTHER, found("gpu-temperature", PASS, "GPU 3", "60 C")],
+            0,
+            1,
+            1,
+            0,
+            id="a check that names bad parts only",
+        ),
+        pytest.param(OWN_NAME, OWN_NAME, 0, 0, 1, 0, id="a text with the name of the host"),
+    ],
+)
+def test_each_finding_is_in_one_group(before, after, new, gone, unchanged, unjudged):
+    report = compared(week(g1=before), week(g1=after))
+    groups = (report.new, report.gone, report.unchanged, report.unjudged)
+    assert tuple(map(len, groups)) == (new, gone, unchanged, unjudged)
+    verdicts = [fault.verdict for fault in report.new] + [UNKNOWN] * unjudged
+    assert report.verdicts() == verdicts
+
+
+def test_one_fault_on_many_nodes_is_one_entry_with_a_range():
+    names = [f"g{number}" for number in range(1, 5)]
+    report = compared(week(**dict.fromkeys(names, FULL)), week(**dict.fromkeys(names, LOW)))
+    assert named(report.new) == [("warn", "gpu-power-limit", names)]
+    assert text(report).splitlines() == [
+        "w1 to w2: 4 nodes compared",
+        "",
+        "new: 1 fault",
+        "WARN    GPU 3: power limit 400 W, below the default of 700 W  [BW014 gpu-power-limit]",
+        "        on: g[1-4]",
+        "",
+        "evidence and fixes: busbw check --from w2 --only gpu-power-limit",
+    ]
+
+
+def test_nodes_of_one_side():
+    report = compared(week(g1=FULL, g2=FULL), week(g1=FULL, g3=LOW))
+    assert (report.nodes, report.only_before, report.only_after) == (["g1"], ["g2"], ["g3"])
+    assert named(report.new) == [("warn", "gpu-power-limit", ["g3"])]
+    assert exit_of(report.verdicts()) == 3, "g2 may be dead"
+    assert "UNKNOWN g2: only in w1\n" in text(report)
+
+
+def test_of_several_snapshots_of_a_node_the_latest_counts():
+    days = {"2026-11-09": FULL, "2026-11-08": LOW}
+    reports = [CheckReport(host="g1", at=at, findings=found) for at, found in days.items()]
+    later = ClusterReport(differences=[], nodes=reports)
+    assert compared(week(g1=FULL), later).new == []
+
+
+def test_archives_in_a_folder_are_known_by_name_or_content(tmp_path):
+    folder = Path(saved(tmp_path))
+    content = (folder / "g1.jsonl").read_bytes()
+    (folder / "packed").write_bytes(gzip.compress(content))
+    (folder / "README.md").write_text("our nodes\n")
+    (folder / "cut.jsonl").write_bytes(content[:5000])
+    (folder / ".hidden.jsonl").write_bytes(content)
+    (folder / "more").mkdir()
+    names = [Path(name).name for name in archives_in(str(folder))]
+    assert names == ["cut.jsonl", "g1.jsonl", "packed"]
+    (folder / "proc").mkdir()
+    assert archives_in(str(folder)) == [], "a copy of a machine's files"
+
+
+def saved(folder: Path, change: Change | None = None) -> str:
+    """The folder with the snapshot of a node."""
+    folder.mkdir(exist_ok=True)
+    (folder / "g1.jsonl").write_text(_archive(change))
+    return str(folder)
+
+
+@cache
+def _archive(change: Change | None) -> str:
+    tree = healthy()
+    if change:
+        change(tree)
+    return snapshot(tree.source())
+
+
+SLOW = changed(3, power_limit_mw=400000)
+DEAD = changed(3, error="GPU is lost")
+
+
+@pytest.mark.parametrize(
+    ("later", "more", "code"),
+    [
+        (None, "", 0),
+        (SLOW, "", 0),
+        (SLOW, "--fail-on warn", 1),
+        (DEAD, "--format json", 1),
+        (SLOW, "--tolerance 1%", 2),
+        (SLOW, "--format junit", 2),
+    ],
+)
+def test_compare_ends_by_the_verdicts_of_what_is_new(later, more, code, tmp_path, capsys):
+    before, after = saved(tmp_path / "w1"), saved(tmp_path / "w2", later)
+    assert guarded(["compare", before, f"{after}/g1.jsonl", *more.split()]) == code
+    printed = capsys.readouterr()
+    if "json" in more:
+        assert json.loads(printed.out)["new"][0]["name"] == "gpu-count"
+    assert code != 2 or "snapshots" in printed.err
+
+
+def test_snapshots_and_runs_are_not_compared(tmp_path, capsys):
+    (tmp_path / "run.json").write_text("{}")
+    assert guarded(["compare", saved(tmp_path / "w1"), str(tmp_path / "run.json")]) == 2
+    assert "w1 has snapshots of machines," in capsys.readouterr().err
+
+
+def test_a_snapshot_that_was_cut_off_is_unknown(tmp_path, capsys):
+    before, after = saved(tmp_path / "w1"), saved(tmp_path / "w2")
+    cut = Path(after) / "g2.jsonl"
+    cut.write_text(_archive(None)[:5000])
+    assert guarded(["compare", before, after]) == 3
+    assert f"UNKNOWN {cut}: " in capsys.readouterr().out.replace("\n  ", " ")
