@@ -63,3 +63,18 @@ def test_no_host_that_answers_is_exit_3(here, two_hosts):
     done = here(two_hosts, "check", "--hosts", "10.77.0.8,10.77.0.9", "--limit", "20")
     assert done.returncode == 3
     assert "none of 2 hosts answered" in done.stderr and "hint:" in done.stderr
+
+
+def test_a_snapshot_of_each_host_is_saved_and_later_compared(here, two_hosts, tmp_path):
+    week = tmp_path / "weeks" / "w1"
+    saving = [*BOTH[:1], f"{BOTH[1]},10.77.0.9", "--save", str(week), "--only", "disk-space"]
+    done = here(two_hosts, "check", "--wide", *saving)
+    assert done.returncode == 1 and "FAIL    10.77.0.9: exit code 255: ssh: " in done.stdout
+    assert sorted(file.name for file in week.iterdir()) == ["10.77.0.1.jsonl", "10.77.0.2.jsonl"]
+    refused = here(two_hosts, "check", *saving)
+    assert refused.returncode == 2 and "10.77.0.1.jsonl: the file exists" in refused.stderr
+    done = here(two_hosts, "check", *BOTH, "--since", str(week), "--layer", "kernel", "--wide")
+    assert done.stdout.startswith("2 nodes, 2 answered: "), done.stderr
+    assert "NO DATA 10" not in done.stdout and "judged by their totals" not in done.stdout
+    same = here(two_hosts, "compare", str(week), str(week))
+    assert same.returncode == 0 and "2 nodes compared" in same.stdout

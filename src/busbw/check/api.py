@@ -6,6 +6,7 @@ The command line uses its parts.
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from busbw.check import cluster, load
 from busbw.check.base import Check
 from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
-from busbw.check.earlier import read_earlier, read_first, refuse_watch_options
+from busbw.check.earlier import earlier_by_host, read_earlier, read_first, refuse_watch_options
 from busbw.check.expect import file
 from busbw.check.expect.file import Expect, judge
 from busbw.check.groups import faults
@@ -27,7 +28,8 @@ from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import LiveMachine, Source
 from busbw.launch.hostfile import given_hosts
-from busbw.launch.hosts import hosts_argument
+from busbw.launch.hosts import hosts_argument, without_user
+from busbw.measure import record
 from busbw.reference.place import own_file
 
 STDIN = "-"
@@ -44,6 +46,7 @@ class CheckOptions(TypedDict, total=False):
     layer: Names
     skip: Names
     expect: Snapshot | None  # file of what a node should have
+    since: Snapshot | None  # an earlier snapshot of the machine, or a folder with those of many
 
 
 class HostOptions(CheckOptions, total=False):
@@ -56,7 +59,6 @@ class HostOptions(CheckOptions, total=False):
 class MachineOptions(HostOptions, total=False):
     """How one machine is read."""
 
-    since: Snapshot | None  # an earlier snapshot of it
     load_s: float | None  # first load GPUs and network ports for so many seconds
 
 
@@ -124,13 +126,10 @@ def _check(
         if files:
             return of_source(recorded(Path(files[0])), files[0], checks, expect, since)
         return here(checks, expect, load_s, watch_s, since, limit_s, lambda: own_file(os.environ))
-    if names:
-        words = words_of_hosts(only, layers, skip, watch_s, expect)
-        nodes = on_hosts(names, words, limit_s, watch_s, expect)
-    elif files:
-        nodes = cluster.recorded_nodes(files, checks, expect)
-    else:
+    if not names and not files:
         raise UsageError("an empty list of snapshots", "busbw check --save FILE makes one")
+    words = words_of_hosts(only, layers, skip, watch_s, expect)
+    nodes = of_several(names, files, words, limit_s, watch_s, checks, expect, since)
     nodes.faults = faults(nodes.nodes)
     return nodes
 
@@ -196,16 +195,42 @@ def here(
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
 
-def on_hosts(
+def of_several(
     hosts: Sequence[str],
+    files: Sequence[str],
     words: Sequence[str],
     limit_s: float,
     watch_s: float | None,
+    checks: Sequence[Check],
     expect: Expect | None,
+    since: str,
+    save: str = "",
 ) -> ClusterReport:
-    """The findings on these hosts, which run `busbw check` with `words`."""
-    stdin = msgspec.json.encode(expect.file) if expect else b""
-    return cluster.ask(hosts, words, limit_s, watch_s or 0.0, stdin)
+    """The findings on these hosts, which run `busbw check` with `words`; or, without hosts, on the
+    machines of snapshots.
+
+    `since` is a folder of earlier snapshots, `save` one in which a snapshot of each host is saved.
+    With either the hosts are read as snapshots, and judged here.
+    """
+    earlier = earlier_by_host(since) if since else None
+    if not hosts:
+        return cluster.recorded_nodes(files, checks, expect, earlier)
+    if not save and not since:
+        stdin = msgspec.json.encode(expect.file) if expect else b""
+        return cluster.ask(hosts, words, limit_s, watch_s or 0.0, stdin)
+    archives, silent = cluster.fetch(hosts, limit_s)
+    with TemporaryDirectory(prefix="busbw-") as own:
+        saved = {snapshot_file(save or own, host): data for host, data in archives.items()}
+        for file, data in saved.items():
+            record.save(data, file, "make room in the folder")
+        report = cluster.recorded_nodes(list(map(str, saved)), checks, expect, earlier)
+    report.silent = silent
+    return report
+
+
+def snapshot_file(folder: str, host: str) -> Path:
+    """Where the snapshot of a host is saved in a folder."""
+    return Path(folder) / f"{without_user(host)}.jsonl"
 
 
 def words_of_hosts(

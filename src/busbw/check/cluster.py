@@ -10,13 +10,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from busbw.check.base import Check
+from busbw.check.earlier import ByHost, oldest
 from busbw.check.expect.file import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.snapshot import MADE_BY, recorded
+from busbw.host.snapshot import HEAD, MADE_BY, recorded
 from busbw.host.source import Source
 from busbw.launch import remote
 
@@ -38,10 +39,17 @@ def findings_here(
 
 
 def recorded_nodes(
-    files: Sequence[str], checks: Sequence[Check], expect: Expect | None = None
+    files: Sequence[str],
+    checks: Sequence[Check],
+    expect: Expect | None = None,
+    since: ByHost | None = None,
 ) -> ClusterReport:
-    """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms."""
-    judge_file = partial(_recorded_node, frozenset(check.row.id for check in checks), expect)
+    """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms.
+
+    `since` has earlier snapshots, each node's own of which shows how its counters rose.
+    """
+    ids = frozenset(check.row.id for check in checks)
+    judge_file = partial(_recorded_node, ids, expect, since)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
         return _report_readable({file: judge_file(file) for file in files})
@@ -70,15 +78,20 @@ def _report_readable(results: dict[str, NodeFindings | str]) -> ClusterReport:
     return report
 
 
-def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> NodeFindings | str:
+def _recorded_node(
+    ids: frozenset[str], expect: Expect | None, since: ByHost | None, file: str
+) -> NodeFindings | str:
     """The node of a snapshot, or why the file is no snapshot."""
     try:
         source = recorded(Path(file))
     except UsageError as error:
         return error.message.removeprefix(f"{file}: ")
-    return findings_here(
-        source, [check for check in CHECKS if check.row.id in ids], file, expect=expect
-    )
+    earlier = "" if since is None else oldest(since, source)
+    reading, reason = (None, earlier) if isinstance(earlier, str) else (earlier, "")
+    checks = [check for check in CHECKS if check.row.id in ids]
+    node = findings_here(source, checks, file, earlier=reading, expect=expect)
+    node.no_earlier = reason
+    return node
 
 
 def _leave_interrupts_to_the_parent() -> None:
@@ -104,15 +117,44 @@ def ask(
         try:
             nodes[answer.host] = answer.answer(NodeFindings)
         except ValueError:
-            start = answer.out[:60].decode(errors="replace")
-            silent[answer.host] = answer.problem or f"unexpected answer: '{start}'"
-    if not nodes:
-        first, reason = next(iter(silent.items()))
-        raise NoMeasurement(
-            f"none of {len(hosts)} hosts answered; {first}: {reason}",
-            f"ssh {first} true must work without a password",
-        )
+            silent[answer.host] = answer.problem or _unexpected(answer.out)
+    _refuse_silence(hosts, nodes, silent)
     return joined(nodes, silent)
+
+
+def fetch(hosts: Sequence[str], limit_s: float) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The snapshots of all hosts, asked at once, and why the others gave none.
+
+    NoMeasurement if none answers.
+    """
+    reading_s = max(limit_s - ANSWER_S, limit_s / 2)
+    words = remote.busbw("check", "--save", "-", "--limit", f"{reading_s:g}")
+    archives, silent = {}, {}
+    for answer in remote.run(hosts, words, limit_s):
+        begin = answer.out.find(HEAD)  # a login shell may greet before it
+        if begin < 0 or answer.problem:
+            silent[answer.host] = answer.problem or _unexpected(answer.out)
+        else:
+            archives[answer.host] = answer.out[begin:]
+    _refuse_silence(hosts, archives, silent)
+    return archives, silent
+
+
+def _unexpected(out: bytes) -> str:
+    return f"unexpected answer: '{out[:60].decode(errors='replace')}'"
+
+
+def _refuse_silence(
+    hosts: Sequence[str], answers: Mapping[str, object], silent: Mapping[str, str]
+) -> None:
+    """NoMeasurement if no host has answered."""
+    if answers:
+        return
+    first, reason = next(iter(silent.items()))
+    raise NoMeasurement(
+        f"none of {len(hosts)} hosts answered; {first}: {reason}",
+        f"ssh {first} true must work without a password",
+    )
 
 
 def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterReport:
@@ -129,6 +171,9 @@ def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterRep
         differences=differences(facts_by_name),
         nodes=[node.report for node in nodes.values()],
         silent=silent,
+        no_earlier={
+            node.report.host: node.no_earlier for node in nodes.values() if node.no_earlier
+        },
     )
 
 

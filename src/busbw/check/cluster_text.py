@@ -70,7 +70,15 @@ def head_text(cluster: ClusterReport, names: Sequence[str]) -> str:
     if len(judged) > 1:
         for verdict in judged[:-1]:
             text += f"{verdict.value}: {fold(by_verdict[verdict])}\n"
-    return text + _lost("FAIL   ", cluster.silent) + _lost("UNKNOWN", cluster.unreadable)
+    text += _lost("FAIL   ", cluster.silent) + _lost("UNKNOWN", cluster.unreadable)
+    return text + _lost("NO DATA", _by_totals(cluster))
+
+
+def _by_totals(cluster: ClusterReport) -> dict[str, str]:
+    return {
+        host: f"{reason}, so errors are judged by their totals"
+        for host, reason in cluster.no_earlier.items()
+    }
 
 
 def _lost(word: str, reasons: Mapping[str, str]) -> str:

@@ -3,15 +3,19 @@ rise.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from busbw.check.base import Check
 from busbw.check.machine import Machine
-from busbw.check.registry import compare, load_reading, take_reading
+from busbw.check.rates import interval_s
+from busbw.check.registry import HOSTNAME, compare, load_reading, take_reading
 from busbw.core.errors import UsageError
 from busbw.host.limited import within
-from busbw.host.snapshot import parse_archive
+from busbw.host.snapshot import MADE_BY, archives_in, parse_archive, recorded
 from busbw.host.source import LiveMachine, Source
+
+ByHost = Mapping[str, Sequence[str]]  # files of earlier snapshots
 
 
 def refuse_watch_options(
@@ -28,9 +32,10 @@ def refuse_watch_options(
             "--watch-for reads this machine or --hosts, not a snapshot",
             "give the older snapshot to --since",
         )
-    if since and (hosts or len(files) > 1):
+    if since and (hosts or len(files) > 1) and not archives_in(since):
         raise UsageError(
-            "--since is for one machine", "busbw check trend compares snapshots of several"
+            f"--since {since}: it is one snapshot, and there are several machines",
+            "name a folder that has one of each: busbw check --hosts h1,h2 --save DIR",
         )
 
 
@@ -45,7 +50,45 @@ def read_first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -
 
 
 def read_earlier(since: str, source: Source) -> Machine:
-    """The machine of a snapshot; UsageError if it is not an earlier one of the same machine."""
+    """The machine of a snapshot, or of the one in a folder; UsageError if it is not an earlier one
+    of the same machine.
+    """
+    if archives_in(since):
+        found = oldest(earlier_by_host(since), source)
+        if isinstance(found, str):
+            raise UsageError(f"--since {since}: {found}", MADE_BY)
+        return found
     earlier = load_reading(since)
     compare(since, earlier, Machine(source))
     return earlier
+
+
+def earlier_by_host(folder: str) -> ByHost:
+    """The snapshots in a folder by the name of their host, without those that cannot be read."""
+    by_host: dict[str, list[str]] = {}
+    for file in archives_in(folder):
+        try:
+            host = recorded(Path(file)).read(HOSTNAME).text or ""
+        except UsageError:
+            continue
+        by_host.setdefault(host, []).append(file)
+    return by_host
+
+
+def oldest(snapshots: ByHost, source: Source) -> Machine | str:
+    """The oldest reading of the machine since its last boot, or why there is none."""
+    now = Machine(source)
+    host = now.text(HOSTNAME) or ""
+    reason = "no snapshot of this host"
+    longest_s, found = 0.0, None
+    for file in snapshots.get(host, ()):
+        earlier = load_reading(file)
+        try:
+            compare(file, earlier, now)
+        except UsageError as error:
+            reason = error.message.removeprefix("--since ")
+            continue
+        seconds = interval_s(Machine(now, earlier)) or 0.0
+        if seconds > longest_s:
+            longest_s, found = seconds, earlier
+    return found or reason

@@ -102,10 +102,15 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFindings(msgspec.Struct, kw_only=True):
-    """The findings on one node, and its facts by name."""
+    """The findings on one node, and its facts by name.
+
+    `no_earlier` is why no earlier snapshot of --since was one of it, '' if one was or none was
+    asked for.
+    """
 
     report: CheckReport
     facts: dict[str, str]
+    no_earlier: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +134,8 @@ class ClusterReport(
 
     `faults` are what fails, is unknown or warns on any node, the worst and most frequent first.
     `silent` are the hosts that gave no report, `unreadable` the snapshots that hold no machine,
-    each with the reason. An unreadable snapshot says nothing about its host.
+    each with the reason. An unreadable snapshot says nothing about its host. `no_earlier` are the
+    hosts whose counters could not be compared with an earlier snapshot, with the reason.
     """
 
     differences: list[Difference]
@@ -137,6 +143,7 @@ class ClusterReport(
     faults: list[Fault] = []
     silent: dict[str, str] = {}
     unreadable: dict[str, str] = {}
+    no_earlier: dict[str, str] = {}
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):

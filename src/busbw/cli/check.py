@@ -8,7 +8,7 @@ import msgspec
 
 from busbw.check import cluster
 from busbw.check import text as view
-from busbw.check.api import LIMIT_S, here, of_source, on_hosts, words_of_hosts
+from busbw.check.api import LIMIT_S, here, of_several, of_source, words_of_hosts
 from busbw.check.base import Check
 from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
 from busbw.check.earlier import read_first, refuse_watch_options
@@ -18,7 +18,7 @@ from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import known, matching_files, refuse_before_subcommand
 from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, CheckOutput, check_output
-from busbw.cli.checks.save import STDOUT, refuse_others, save_option, save_snapshot
+from busbw.cli.checks.save import STDOUT, prepare_folder, refuse_others, save_option, save_snapshot
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import DurationParam, Seconds, not_empty
@@ -114,7 +114,10 @@ LAYERS = [layer.value for layer in Layer]
     metavar="FILE",
     default="",
     callback=not_empty,
-    help="judge how error counters rose since this snapshot of the machine",
+    help=(
+        "judge how error counters rose since this snapshot of the machine; or a folder with one of"
+        " each machine"
+    ),
 )
 @save_option
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
@@ -208,11 +211,13 @@ def command(
         file=output,
         chosen=bool(only or layer) and not differences,
     )
-    if names:
+    if names and save:
+        prepare_folder(save, names, force=force)
+    if names or len(files) > 1:
         words = words_of_hosts(only, layer, skip, watch_s, expected, differences=differences)
-        return printed.print_several(on_hosts(names, words, limit_s, watch_s, expected))
-    if len(files) > 1:
-        return printed.print_several(cluster.recorded_nodes(files, checks, expected))
+        return printed.print_several(
+            of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
+        )
     if save or files:
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
         return _print_recorded(source, "".join(files), checks, expected, since, printed)

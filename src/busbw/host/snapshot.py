@@ -25,6 +25,7 @@ from busbw.host.file_guess import seems
 from busbw.host.source import LiveMachine, Reading, Source
 
 SCHEMA = "busbw.host/1"
+HEAD = json.dumps({"schema": SCHEMA}).encode()[:-1]  # with which an archive begins
 MADE_BY = "busbw check --save FILE makes one"
 CALLS = "calls"  # folder of a directory tree that holds recorded calls, one file each
 _TREE = ("proc", "sys", CALLS)

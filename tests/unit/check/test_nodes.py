@@ -142,8 +142,10 @@ def two_nodes(folder: Path) -> None:
             ["--from", "{}/gpu-1.jsonl", "{}/gpu-2.jsonl"],
             "gpu-2.jsonl: --from takes one file, or a",
         ),
-        (["--hosts", "h1,h2", "--save", "{}/h.jsonl"], "--hosts with --save: --save reads this"),
-        (["--from", "{}/*.jsonl", "--save", "{}/h.jsonl"], "--from with --save: --save reads this"),
+        (["--hosts", "h1,h2", "--save", "{}/gpu-1.jsonl"], "gpu-1.jsonl: File exists"),
+        (["--hosts", "gpu-1,h2", "--save", "{}"], "--save {0}: gpu-1.jsonl: the file exists"),
+        (["--hosts", "h1,h2", "--save", "-"], "--save -: of several hosts there are several"),
+        (["--from", "{}/*.jsonl", "--save", "{}/h.jsonl"], "--from with --save: --save reads"),
     ],
 )
 def test_what_an_operator_mistypes_is_named(words, message, tmp_path, capfd):

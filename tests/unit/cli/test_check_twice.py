@@ -83,6 +83,33 @@ def test_snapshot_that_does_not_fit(tmp_path, capsys, values, reason):
     assert reason in capsys.readouterr().err
 
 
+def test_each_machine_is_compared_with_its_own_snapshot_in_a_folder(tmp_path, capsys):
+    for folder in ("w1", "w2"):
+        (tmp_path / folder).mkdir()
+    archive(tmp_path / "w1" / "a.jsonl", errors=7)
+    archive(tmp_path / "w1" / "older.jsonl", errors=4, uptime=900)
+    archive(tmp_path / "w1" / "of-an-earlier-boot.jsonl", boot="zero", uptime=10)
+    archive(tmp_path / "w1" / "b.jsonl", host="gpu-2", boot="before")
+    (tmp_path / "w1" / "cut.jsonl").write_text("{")
+    news = [
+        archive(tmp_path / "w2" / f"{host}.jsonl", host=host, errors=500, uptime=4500)
+        for host in ("gpu-1", "gpu-2", "gpu-3")
+    ]
+    since = ["--since", str(tmp_path / "w1"), "--only", "nic-symbol-errors", "--wide"]
+    assert main(["busbw", "check", "--from", str(tmp_path / "w2"), *since]) == 0
+    told = capsys.readouterr().out
+    assert "500 errors since the driver was loaded, 496 of them in 1 h" in told
+    older = f"{tmp_path}/w1/b.jsonl: gpu-2 was booted since, which set its counters to 0"
+    assert f"NO DATA gpu-2: {older}, so errors are judged by their totals\n" in told.replace(
+        "HOST", "gpu-2"
+    )
+    assert "NO DATA gpu-3: no snapshot of this host, so errors are judged by their totals\n" in told
+    assert main(["busbw", "check", "--from", news[0], *since]) == 0
+    assert "496 of them in 1 h" in capsys.readouterr().out
+    assert main(["busbw", "check", "--from", news[2], *since]) == 2
+    assert f"--since {tmp_path}/w1: no snapshot of this host" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -90,7 +117,7 @@ def test_snapshot_that_does_not_fit(tmp_path, capsys, values, reason):
         (["--watch-for", "0"], "--watch-for 0: must be a time above 0"),
         (["--watch-for", "10x"], "--watch-for 10x: must be a time"),
         (["--watch-for", "1s", "--from", "FILE"], "not a snapshot"),
-        (["--since", "FILE", "--hosts", "h1"], "--since is for one machine"),
+        (["--since", "FILE", "--hosts", "h1"], "it is one snapshot, and there are several"),
     ],
 )
 def test_options_that_exclude_each_other(tmp_path, capsys, options, reason):

@@ -1,14 +1,14 @@
 """`busbw check --save FILE`: one file with everything that the checks read."""
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from busbw.check.api import snapshot_file
 from busbw.check.snapshot import snapshot
 from busbw.cli.options.parameters import is_given, not_empty
 from busbw.cli.streams import print_err, print_out
-from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host.limited import GivenUp, given_up, within
 from busbw.host.snapshot import parse_archive
@@ -16,8 +16,8 @@ from busbw.host.source import LiveMachine, Source
 from busbw.measure.record import check_writable, save
 
 STDOUT = "-"
-# Parameters of `busbw check` that --save cannot honor: it reads this machine, once.
-EXCLUDED = ("files", "hosts", "hostfile", "load_s", "watch_s", "differences", "learn", "listed")
+# Parameters of `busbw check` that --save cannot honor: it reads machines that answer now, once.
+EXCLUDED = ("files", "load_s", "watch_s", "differences", "learn", "listed")
 
 save_option = click.option(
     "--save",
@@ -25,7 +25,7 @@ save_option = click.option(
     default="",
     callback=not_empty,
     help="also write all that was read, for --from on any machine; secrets are masked; - = stdout,"
-    " without checks",
+    " without checks; with --hosts a folder, for a file of each host",
 )
 
 
@@ -50,18 +50,36 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
     return parse_archive(data, file)
 
 
+def prepare_folder(folder: str, hosts: Sequence[str], *, force: bool) -> None:
+    """Make the folder for snapshots of these hosts; UsageError if it cannot be, or if it has one of
+    them and `force` is not given.
+    """
+    if folder == STDOUT:
+        raise UsageError(
+            "--save -: of several hosts there are several snapshots", "name a folder: --save w1"
+        )
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--save {folder}: {error.strerror}", "with --hosts, name a folder: --save w1"
+        ) from error
+    for host in hosts:
+        file = snapshot_file(folder, host)
+        check_writable(file, overwrite=force, what=f"--save {folder}: {file.name}")
+
+
 def refuse_others() -> None:
     """UsageError for an option of the command line that excludes --save."""
     options = {
         parameter.name: max(parameter.opts, key=len)
         for parameter in click.get_current_context().command.params
     }
-    there = shlex.join(program.module_command("busbw", "check", "--save", "-"))
     for name in EXCLUDED:
         if is_given(name):
             raise UsageError(
-                f"{options[name]} with --save: --save reads this machine, once",
-                f"leave out one of them; for other hosts: ssh h1 {there} > h1.jsonl",
+                f"{options[name]} with --save: --save reads machines that answer now, once",
+                f"leave out {options[name]}",
             )
 
 
