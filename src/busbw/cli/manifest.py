@@ -15,7 +15,7 @@ from busbw.cli.streams import print_out
 from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest import kubernetes, mpijob
 from busbw.launch.manifest import plan as manifest_plan
-from busbw.launch.manifest.kubernetes import CheckSteps, preflight, prolog
+from busbw.launch.manifest.kubernetes import CheckSteps, epilog, preflight, prolog
 from busbw.launch.manifest.plan import DEFAULT, plan
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -106,13 +106,8 @@ def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
     return 0
 
 
-_step_options = options(
+_check_options = options(
     click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'"),
-    click.option(
-        "--least",
-        default="",
-        help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'",
-    ),
     click.option(
         "--limit",
         "limit_s",
@@ -127,10 +122,18 @@ _step_options = options(
         help="also refuse a node that could not be judged (exit code 3 of a step)",
     ),
 )
+_step_options = options(
+    _check_options,
+    click.option(
+        "--least",
+        default="",
+        help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'",
+    ),
+)
 
 
 def _steps(
-    check: str, least: str, limit_s: int, *, strict: bool, program: str = "busbw"
+    check: str, limit_s: int, *, strict: bool, least: str = "", program: str = "busbw"
 ) -> CheckSteps:
     run = parse("--least", run_command, least)
     return CheckSteps(parse_check(check), run, limit_s, strict, program)
@@ -146,8 +149,27 @@ def _steps(
 def prolog_command(**steps: Any) -> int:
     """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x
     /etc/slurm/busbw-prolog.sh`.
+
+    `sinfo -R` names the check that failed.
     """
     print_out(prolog(_steps(**steps)))
+    return 0
+
+
+@command.command(
+    "epilog",
+    context_settings=_SETTINGS,
+    short_help="A Slurm epilog that drains a node that fails a check after a job.",
+)
+@_check_options
+@program_option
+def epilog_command(**steps: Any) -> int:
+    """Print an epilog for Slurm: `busbw manifest epilog > /etc/slurm/busbw-epilog.sh && chmod +x
+    /etc/slurm/busbw-epilog.sh`.
+
+    It runs no collective, as another job may use the node.
+    """
+    print_out(epilog(_steps(**steps)))
     return 0
 
 

@@ -186,6 +186,56 @@ def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
         assert f"print busbw: {output}" in result.stdout
 
 
+FELL = "FAIL    GPU 1: Xid 79 (GPU has fallen off the bus), 1 min ago  [BW005 gpu-xid]"
+XID = "busbw gpu-xid: GPU 1: Xid 79 (GPU has fallen off the bus), 1 min ago"
+SCONTROL = """#!/bin/sh
+case "$*" in
+*show*) echo "NodeName=n1 Comment=DRAIN State=$STATE ThreadsPerCore=2" ;;
+*) printf '%s\\n' "$@" > "$0.words" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("script", [kubernetes.prolog, kubernetes.epilog])
+@pytest.mark.parametrize(
+    ("output", "state", "reason"),
+    [
+        (FELL, "IDLE", XID),
+        (f"head\n\n{FELL}\nWARN    x  [BW070 nic-mtu]", "MIXED+COMPLETING", XID),
+        (
+            "FAIL    /x[1] is not mounted  [BW298 expect-storage]",
+            "IDLE",
+            "busbw expect-storage: /x",
+        ),
+        ("error: busbw 12 GB/s is below 80 %", "IDLE", "busbw error: busbw 12 GB/s is below 80 %"),
+        (FELL, "IDLE+DRAIN", None),
+    ],
+)
+def test_slurm_is_given_the_reason_unless_the_node_has_one(script, output, state, reason, tmp_path):
+    for name, text in {
+        "busbw": f"#!/bin/sh\necho '{output}'\nexit 1\n",
+        "scontrol": SCONTROL,
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "script").write_text(script(CheckSteps([], [], 5)))
+    done = subprocess.run(
+        ["/bin/sh", str(tmp_path / "script")],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "n1", "STATE": state},
+        stdout=subprocess.DEVNULL,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    words = tmp_path / "scontrol.words"
+    if reason is None:
+        assert not words.exists()
+    else:
+        told = words.read_text().splitlines()
+        assert told[:3] == ["update", "nodename=n1", "state=drain"]
+        assert told[3].startswith(f"reason={reason}")
+
+
 def test_a_prolog_names_its_program_because_slurm_sets_no_path(tmp_path, capsys):
     program = tmp_path / "busbw of ours"
     program.write_text("#!/bin/sh\nenv > \"$0.env\"\necho 'FAIL    GPU 3'\nexit 1\n")

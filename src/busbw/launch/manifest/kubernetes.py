@@ -2,7 +2,8 @@
 
 Names, resources and node labels are checked as Kubernetes checks them. `text` is a DaemonSet that
 watches the links of each GPU node for Prometheus; its pod is ready while `busbw check` finds no
-fault on the node. A node is judged by a Slurm prolog, or by an init container with the same steps.
+fault on the node. A node is judged by a Slurm prolog or epilog, or by an init container with the
+same steps.
 """
 
 import re
@@ -147,8 +148,20 @@ class CheckSteps:
 
 
 def prolog(steps: CheckSteps) -> str:
-    """A script for Slurm, which drains a node whose prolog fails."""
-    return fill_script("prolog.sh", steps.values())
+    """A script for Slurm that drains a node that fails before a job."""
+    when = "before a job: Prolog=/etc/slurm/busbw-prolog.sh in slurm.conf, PrologFlags=Alloc."
+    return _slurm_script(steps, "busbw-prolog", when)
+
+
+def epilog(steps: CheckSteps) -> str:
+    """As `prolog`, but after each job."""
+    when = "after each job: Epilog=/etc/slurm/busbw-epilog.sh in slurm.conf."
+    return _slurm_script(steps, "busbw-epilog", when)
+
+
+def _slurm_script(steps: CheckSteps, tag: str, when: str) -> str:
+    """`tag` is that of its lines in the system log."""
+    return fill_script("prolog.sh", steps.values() | {"tag": tag, "when": ShellSyntax(when)})
 
 
 def preflight_script(steps: CheckSteps) -> str:

@@ -1,8 +1,16 @@
 #!/bin/sh
-# Slurm runs it as root on each node of a job: Prolog=/etc/slurm/busbw-prolog.sh in slurm.conf, PrologFlags=Alloc.
+# Slurm runs it as root on each node @{when}
 # Each step may take @{limit_s} s; PrologEpilogTimeout must be longer.
 # busbw is at the same path on every node. Slurm sets no PATH. The hosts of a busbw.toml are not this node.
-export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}" BUSBW_CONFIG=/dev/null
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin}" BUSBW_CONFIG=/dev/null
+
+# The reason that `sinfo -R` shows: the check, then what it found. One that somebody else gave is kept.
+drain() {
+    [ -n "$SLURMD_NODENAME" ] && command -v scontrol > /dev/null || return
+    timeout 20 scontrol --oneliner show node "$SLURMD_NODENAME" | grep -q -E ' State=[A-Z+]*DRAIN' && return
+    reason=$(echo "$1" | sed -E 's/^[A-Za-z]+:? *(.*)  \[[A-Z0-9]+ (.*)\]$/\2: \1/')
+    timeout 20 scontrol update "nodename=$SLURMD_NODENAME" state=drain "reason=busbw $reason"
+}
 
 run() {
     out=$(timeout -k 10 @{limit_s} "$@" 2>&1)
@@ -11,10 +19,11 @@ run() {
     @{bad}) why=$(echo "$out" | grep -m 1 -E '^(FAIL|UNKNOWN|WARN|error)') ;;
     124|137) why="$1 $2 did not end within @{limit_s} s" ;;
     0) return 0 ;;
-    *) logger -t busbw-prolog -- "exit code $code: this node could not be judged, and is kept: $out"; return 0 ;;
+    *) logger -t @{tag} -- "exit code $code: this node could not be judged, and is kept: $out"; return 0 ;;
     esac
     echo "print busbw: $why"
-    logger -t busbw-prolog -- "$why: $out"
+    logger -t @{tag} -- "$why: $out"
+    drain "$why"
     exit 1
 }
 
