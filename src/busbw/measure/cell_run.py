@@ -36,8 +36,8 @@ class CellRun:
     Call `check` first. Then call `time_once`, or with precise timing `visit` while `more` is above
     0, and `finish`. These are collective. `cell` is what was measured.
 
-    `operations` counts those of each rank, the untimed ones included. `check_s`, `visit_s` and
-    `operation_s` are the seconds of the check, of the last timing and of one operation.
+    `operations` counts those of each rank, the untimed ones included. `check_s` and
+    `visit_s` are the seconds of the check and of the last timing.
     `bad_rounds` counts the checks that found wrong data. `ran` is what NCCL ran, on process 0.
     """
 
@@ -46,7 +46,7 @@ class CellRun:
         self.call = calls.at(size, in_place=in_place)
         self.label = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
         self.operations, self.bad_rounds = 0, 0
-        self.check_s = self.visit_s = self.operation_s = 0.0
+        self.check_s = self.visit_s = self._operation_s = 0.0
         self._launch = runner.engine.bind(self.call)
         defined = not in_place or calls.collective.in_place_checked
         checked = runner.spec.check > 0 and defined and runner.engine.moves_data(self.call)
@@ -75,7 +75,7 @@ class CellRun:
         if sampling:
             checked_s = self.runner.largest(checked_s)
             shortest_s = min(self._untimed_s(checked_s) for _ in range(UNTIMED_OPERATIONS))
-            self.operation_s = self.runner.largest(shortest_s)
+            self._operation_s = self.runner.largest(shortest_s)
             self._visiting = self._prepare_visits(sampling)
 
     def time_once(self) -> None:
@@ -92,7 +92,6 @@ class CellRun:
         self._share()
         self._record()
         self.visit_s = time.perf_counter() - began
-        self.operation_s = self.visit_s / max(self.runner.spec.iters, 1)
 
     def visit(self) -> None:
         """One visit of precise timing; the first also checks the data and shares the counts."""
@@ -120,7 +119,6 @@ class CellRun:
         )
         launches = runner.batches.launched - launched_before
         self.operations += launches * runner.spec.agg_iters
-        self.operation_s = state.estimate_s
         if probe:
             self._check_timed(probe, targets)
         if is_first:
@@ -228,8 +226,8 @@ class CellRun:
         measured = adaptive_timing.CellSamples(tick_s=runner.batches.tick_s)
         return adaptive_timing.CellVisits(
             cycle(iterations),
-            first_visit_samples(sampling, runner.batches.each_s(self.operation_s)),
-            self.operation_s,
+            first_visit_samples(sampling, runner.batches.each_s(self._operation_s)),
+            self._operation_s,
             measured,
         )
 

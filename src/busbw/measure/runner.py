@@ -134,10 +134,8 @@ class Runner:
         all_series = list(series(self.spec, ranks))
         cycles = (self._repeats - self.repeat) * max(self.spec.run_cycles, 1)
         rows = list(sizes(self.spec, self.max_bytes)) * len(all_series) * cycles
-        if self.spec.sampling:
-            self._forecast = RemainingTime(rows, fewest_visits(self.spec.sampling))
-        else:
-            self._forecast = RemainingTime(rows, operations=self.spec.iters)
+        sampling = self.spec.sampling
+        self._forecast = RemainingTime(rows, fewest_visits(sampling) if sampling else 1)
         self._end_s = time.monotonic() + self.spec.soak_s
         endless = self.spec.soak_s or not self.spec.run_cycles
         for _ in itertools.count() if endless else range(self.spec.run_cycles):
@@ -274,15 +272,19 @@ class Runner:
         The `operations` of a device queue are awaited together, others one by one.
         """
         awaited_together = max(operations, 1) if self.engine.asynchronous else 1
-        progress = Progress(size, awaited_together, self._forecast.left_s())
+        progress = Progress(size, awaited_together, self._left_s())
         self.enter_phase(phase, detail, progress)
         return progress
 
+    def _left_s(self) -> float | None:
+        """Seconds until the sweep ends, as far as they can be told."""
+        if self.spec.soak_s:
+            return self._end_s - time.monotonic()
+        return self._forecast.left_s() if self.spec.run_cycles else None
+
     def _learn(self, row: _OpenRow, cell: CellRun) -> None:
         key = row.number, cell.call.in_place
-        self._forecast.learn(
-            key, cell.size, cell.check_s, cell.visit_s, cell.operation_s, last=not cell.more
-        )
+        self._forecast.learn(key, cell.size, cell.check_s, cell.visit_s, last=not cell.more)
 
     def _pause(self, began: float) -> None:
         """Lengthen a short pass; simulated operations are not disturbed."""

@@ -91,6 +91,7 @@ class Measured:
     rows: list[ResultRow]
     notes: list[str]
     events: list[RowDone]
+    left_s: list[float | None]  # the remaining time that each phase shows
 
     @property
     def cells(self) -> list[Cell]:
@@ -130,6 +131,7 @@ def measured() -> Callable[..., Measured]:
         size = buffer_bytes(spec, max_bytes)
         engine.allocate(size, size)
         emitted: list[Event] = []
+        left_s: list[float | None] = []
         control = Barriers(engine, barrier_s)
         runner = Runner(
             engine=engine,
@@ -138,6 +140,7 @@ def measured() -> Callable[..., Measured]:
             spec=spec,
             max_bytes=max_bytes,
             emit=emitted.append,
+            enter_phase=lambda phase, detail, progress: left_s.append(progress.left_s),
         )
         runner.sweep()
         events = [event for event in emitted if isinstance(event, RowDone)]
@@ -148,6 +151,7 @@ def measured() -> Callable[..., Measured]:
             rows,
             [event.text for event in emitted if isinstance(event, Note)],
             events,
+            left_s,
         )
 
     return run

@@ -1,49 +1,97 @@
-"""The remaining time of a sweep is estimated from the last visit, in proportion to bytes."""
+"""The remaining time of a sweep is estimated from what was measured, and not before that says it."""
 
 import pytest
 
-from busbw.measure.eta import RemainingTime
+from busbw.core.sizes import format_size
+from busbw.measure.eta import REACH, RemainingTime
+
+GIB = 1 << 30
+DOUBLED = [8 << step for step in range(28)]  # 8 B to 1 GiB
 
 
-def test_no_forecast_before_the_first_cell() -> None:
-    assert RemainingTime([8, 16], 9).left_s() is None
+def test_no_estimate_before_every_size_was_visited_once() -> None:
+    forecast = RemainingTime([8, GIB], visits=9)
+    assert forecast.left_s() is None
+    for cell, size in enumerate((8, 8, GIB)):
+        forecast.learn(cell, size, 0.001, 0.01, last=False)
+        shown = forecast.left_s()
+        assert (shown is None) == (size < GIB), shown
 
 
-def test_a_visit_takes_as_long_at_any_small_size() -> None:
+def test_after_the_first_round_a_visit_takes_as_long_as_the_last_of_its_cell() -> None:
     forecast = RemainingTime([1 << 10, 1 << 20], visits=9)
-    forecast.learn(0, 1 << 10, 0.001, 0.01, 1e-6, last=False)
-    begun_s, in_place_s = 8 * 0.01, 0.001 + 9 * 0.01
-    assert forecast.left_s() == pytest.approx(
-        begun_s + in_place_s + 2 * (1.024 + 9 * 0.01), rel=0.01
-    )
+    for cell, (size, visit_s) in enumerate([(1 << 10, 0.01)] * 2 + [(1 << 20, 0.05)] * 2):
+        forecast.learn(cell, size, 0.001, visit_s, last=False)
+    assert forecast.left_s() == pytest.approx(8 * 2 * (0.01 + 0.05))
+    forecast.learn(3, 1 << 20, 0.001, 0.02, last=False)
+    assert forecast.left_s() == pytest.approx(8 * (2 * 0.01 + 0.05) + 7 * 0.02)
 
 
-def test_large_operations_take_longer_than_a_visit() -> None:
-    forecast = RemainingTime([1 << 30, 4 << 30], visits=9)
-    forecast.learn(0, 1 << 30, 0.0, 1.0, 1.0, last=False)
-    assert forecast.left_s() == pytest.approx(8.0 + 9.0 + 2 * 9 * 4.0)
+def test_another_cell_of_a_known_size_takes_its_check_and_all_visits() -> None:
+    forecast = RemainingTime([1000], visits=9)
+    forecast.learn(0, 1000, 0.5, 0.1, last=False)
+    assert forecast.left_s() == pytest.approx(8 * 0.1 + 0.5 + 9 * 0.1)
 
 
-def test_classic_timing_takes_a_fixed_number_of_operations() -> None:
-    forecast = RemainingTime([1000, 2000], operations=20)
-    forecast.learn(0, 1000, 0.1, 2.0, 0.1, last=True)
+@pytest.mark.parametrize("bytes_s", [1e12, 1e9, 1e7], ids=["fast", "middle", "slow"])
+@pytest.mark.parametrize("first_s", [1e-5, 0.1, 2.0], ids=["brief", "longer", "connects"])
+def test_sizes_measured_at_once_are_estimated_within_a_factor(
+    bytes_s: float, first_s: float
+) -> None:
+    """Whatever a network's speed and the first size's extra seconds, as of setting up links."""
+
+    def cell_s(size: int) -> float:
+        return 1e-3 + 20 * size / bytes_s + (first_s if size == DOUBLED[0] else 0.0)
+
+    forecast, shown = RemainingTime(DOUBLED), 0
+    for number, size in enumerate(DOUBLED):
+        for cell in range(2):
+            forecast.learn((number, cell), size, 0.0, cell_s(size), last=True)
+        estimate_s = forecast.left_s()
+        assert (estimate_s is None) == (size * REACH < GIB), format_size(size)
+        if estimate_s is not None:
+            shown += 1
+            assert estimate_s == pytest.approx(2 * sum(map(cell_s, DOUBLED[number + 1 :])), rel=0.1)
+    assert shown == 4
+
+
+def test_times_grow_no_faster_than_the_bytes() -> None:
+    forecast = RemainingTime([1000, 2000, 16000])
+    for cell, (size, visit_s) in enumerate([(1000, 0.001)] * 2 + [(2000, 5.0)] * 2):
+        forecast.learn(cell, size, 0.0, visit_s, last=True)
+    assert forecast.left_s() == pytest.approx(2 * 8 * 5.0)
+
+
+def test_the_first_size_alone_is_scaled_by_bytes() -> None:
+    forecast = RemainingTime([1000, 2000])
+    forecast.learn(0, 1000, 0.1, 2.0, last=True)
     assert forecast.left_s() == pytest.approx((0.1 + 2.0) + 2 * (0.2 + 4.0))
+
+
+def test_later_cycles_take_as_long_as_the_first() -> None:
+    forecast = RemainingTime([8, GIB] * 3)
+    for cell, (size, visit_s) in enumerate([(8, 0.1), (8, 0.1), (GIB, 2.0), (GIB, 2.0)]):
+        forecast.learn(cell, size, 0.0, visit_s, last=True)
+    assert forecast.left_s() == pytest.approx(2 * 2 * (0.1 + 2.0))
 
 
 def test_a_cell_beyond_the_fewest_visits_has_one_more() -> None:
     forecast = RemainingTime([8], visits=2)
     for cell in (0, 1):
         for number in range(3):
-            forecast.learn(cell, 8, 0.1, 0.5, 1e-6, last=False)
-            assert forecast.left_s() >= 0.5, number
+            forecast.learn(cell, 8, 0.1, 0.5, last=False)
+            left_s = forecast.left_s()
+            assert left_s is not None and left_s >= 0.5, number
     assert forecast.left_s() == pytest.approx(2 * 0.5)
     for cell in (0, 1):
-        forecast.learn(cell, 8, 0.1, 0.5, 1e-6, last=True)
+        forecast.learn(cell, 8, 0.1, 0.5, last=True)
     assert forecast.left_s() == 0
 
 
 def test_sizes_in_random_order_are_subtracted_by_size() -> None:
-    forecast = RemainingTime([1000, 4000], operations=10)
+    forecast = RemainingTime([1000, 4000])
     for cell in (0, 1):
-        forecast.learn(cell, 4000, 0.0, 1.0, 0.1, last=True)
-    assert forecast.left_s() == pytest.approx(2 * 1.0)
+        forecast.learn(cell, 4000, 0.0, 1.0, last=True)
+    assert forecast.left_s() is None  # nothing smaller was measured yet
+    forecast.learn(2, 1000, 0.0, 0.3, last=True)
+    assert forecast.left_s() == pytest.approx(0.3)

@@ -155,6 +155,14 @@ def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(
     assert [cell.low_s is None for cell in cells] == [True] * 3 + [False] * 3
 
 
+def test_the_first_round_shows_no_remaining_time(measured: Measure) -> None:
+    measurement = measured("broadcast", max_bytes=8192, sampling=Sampling(max_time_s=60))
+    is_shown = [left_s is not None for left_s in measurement.left_s]
+    assert is_shown == sorted(is_shown)
+    assert any(is_shown)
+    assert is_shown.index(True) > len(measurement.rows), "all sizes were visited"
+
+
 def test_cycles_repeat_every_row(measured: Measure) -> None:
     rows = measured("broadcast", max_bytes=2048, run_cycles=3).rows
     assert [row.size_bytes for row in rows] == [1024, 2048] * 3
@@ -167,6 +175,8 @@ def test_a_soak_repeats_the_sweep_for_its_time(measured: Measure) -> None:
     assert len(measurement.rows) > 2
     assert [row.size_bytes for row in measurement.rows[:4]] == [1024, 2048] * 2
     assert all(cell.wrong == 0 for cell in measurement.cells)
+    assert all(left_s < 0.3 for left_s in measurement.left_s)
+    assert measurement.left_s == sorted(measurement.left_s, reverse=True)
 
 
 def test_a_soak_stops_after_the_row_with_wrong_data(measured: Measure) -> None:
