@@ -10,6 +10,7 @@ import click
 from reference_commands import command_of
 
 from busbw.cli.commands import PURPOSES, CommandRow, Examples, commands
+from busbw.cli.exit_codes import exit_text
 from busbw.cli.main import cli
 from busbw.cli.options.grouped import PLAIN, sections
 from busbw.core.env import VARIABLES
@@ -69,7 +70,7 @@ def _page(row: CommandRow) -> str:
     command = command_of(row.name)
     text = _head(f"busbw-{row.name}", row.help.rstrip("."))
     text += _section("SYNOPSIS") + _synopsis(command, f"busbw {row.name}")
-    text += _section("DESCRIPTION") + _paragraphs(command.help or "")
+    text += _section("DESCRIPTION") + _description(command, row.name)
     text += _section("OPTIONS") + _options(command)
     if isinstance(command, click.Group):
         text += _section("SUBCOMMANDS")
@@ -79,13 +80,17 @@ def _page(row: CommandRow) -> str:
             )
             text += (
                 ".PP\n"
-                + _paragraphs(part.help or "")
+                + _description(part, f"{row.name} {name}")
                 + _options(part)
                 + ".PP\nExamples:\n.PP\n"
                 + _examples(row.examples(name))
             )
     text += _section("EXAMPLES") + _examples(row.examples())
     return text + _section("SEE ALSO") + ".BR busbw (1)\n"
+
+
+def _description(command: click.Command, path: str) -> str:
+    return _paragraphs(f"{command.help or ''}\n\n{exit_text(path)}".rstrip())
 
 
 def _head(name: str, meaning: str) -> str:

@@ -8,6 +8,7 @@ from string import Formatter
 
 from markdown_table import code, table
 
+from busbw.cli.exit_codes import rows as exit_codes_of_commands
 from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
@@ -196,14 +197,25 @@ def exit_codes() -> str:
         )
         for verdict in Verdict
     ]
+    commands = [
+        (code(row.command), row.bad, row.unknown, "yes" if row.warns else "")
+        for row in exit_codes_of_commands()
+    ]
+    unlike = [
+        f"* `{row.command}`: {row.unlike}.\n" for row in exit_codes_of_commands() if row.unlike
+    ]
     return (
         table(("code", "meaning"), own)
         + "## Verdicts\n\nThe worst verdict of a command gives its exit code: FAIL, else UNKNOWN,"
-        " else WARN. `busbw run` measures: an UNKNOWN finding of a run changes nothing, unless"
-        " `--min-busbw` or `--min-percent` asks for it. `show` and `report` print what is in a"
-        " file: wrong data alone, or a file that cannot be read, make their exit code 1.\n\n"
+        " else WARN.\n\n"
         + table(("verdict", "exit code", "with `--fail-on warn`"), verdicts)
-        + "## The line for a monitor\n\nThese are the codes of `busbw check --brief`.\n\n"
+        + "## Commands\n\nWhen each command ends with 1 and with 3. Any command also ends with 3"
+        " if it could measure or read nothing, and with 2, 4 or 130. Those that are not here give"
+        " no verdict.\n\n"
+        + table(("command", "1", "3", "has `--fail-on`"), commands)
+        + "Where a command differs from the rule:\n\n"
+        + "".join(unlike)
+        + "\n## The line for a monitor\n\nThese are the codes of `busbw check --brief`.\n\n"
         + table(("code", "word", "meaning"), nagios)
         + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"
         + table(("code", "meaning"), compat)

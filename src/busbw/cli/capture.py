@@ -51,7 +51,7 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
     NCCL is recorded by busbw-native, from NCCL 2.24 on. PyTorch's Flight Recorder records what else
     its ranks call, and the steps of DistributedDataParallel; `busbw plan --pattern` uses both.
 
-    Exits with COMMAND's code, with 3 if no rank was recorded.
+    A COMMAND that fails gives its own exit code.
     """
     folder = folder.absolute()
     values, lacking = capture.variables(folder, mode, steps or 0)

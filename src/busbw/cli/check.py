@@ -175,9 +175,7 @@ def command(
 
     Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots
     it first prints what differs between them. --learn writes what a node should have, --expect
-    compares with it. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none
-    fails and a part of the machine could not be judged. `busbw check explain BW070` prints the page
-    of a check.
+    compares with it. `busbw check explain BW070` prints the page of a check.
     """
     if context.invoked_subcommand:
         refuse_before_subcommand(context, context.invoked_subcommand)

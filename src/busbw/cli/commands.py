@@ -132,12 +132,29 @@ def command_row(name: str) -> CommandRow | None:
 
 
 def with_examples(command: click.Command, row: CommandRow) -> click.Command:
-    """The command of this row, with the examples at the end of its help and of its subcommands'."""
-    _add_examples(command, row, "")
-    if isinstance(command, click.Group):
-        for name, part in command.commands.items():
-            _add_examples(part, row, name)
+    """The command of this row. Its help, and that of its subcommands, gets its exit codes after
+    the description, and ends with examples.
+    """
+    parts = command.commands if isinstance(command, click.Group) else {}
+    for name, part in {"": command, **parts}.items():
+        _add_exit_codes(part, f"{row.name} {name}".rstrip())
+        _add_examples(part, row, name)
     return command
+
+
+def _add_exit_codes(command: click.Command, path: str) -> None:
+    """Have the command read its exit codes when its help is printed."""
+
+    def format_help_text(context: click.Context, formatter: click.HelpFormatter) -> None:
+        from busbw.cli.exit_codes import exit_text
+
+        type(command).format_help_text(command, context, formatter)
+        if text := exit_text(path):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(text)
+
+    command.format_help_text = format_help_text  # type: ignore[method-assign,assignment]
 
 
 def _add_examples(command: click.Command, row: CommandRow, part: str) -> None:

@@ -92,8 +92,7 @@ def command(
 
     A and B are files as busbw show reads them (- = stdin), runs of the history (-1 = the last one,
     -2 = the one before, run:12 = the one with id 12), or directories whose files are repeated runs
-    of one sweep. Exit code 1 when a cell is slower by more than the tolerance, 3 when no cell
-    has a verdict, or a later round of --run failed.
+    of one sweep.
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 

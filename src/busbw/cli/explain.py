@@ -69,7 +69,6 @@ def command(
     exclude algorithms by their bounds, and compare it with what is expected of such a system.
 
     The links and NCCL's settings are those that the file recorded, or that the options describe.
-    Exit code 1 when the busbw is below the expected range, or above the bounds of all algorithms.
     """
     result = read_sweep(file, collective, table)
     figure = headline(result)

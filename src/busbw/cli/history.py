@@ -154,8 +154,7 @@ def check_(
     have the same cells. -1 is the last run itself.
 
     Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their
-    order. Exit code 1 when a cell is slower, 3 when the stored runs do not tell. The result is not
-    added.
+    order. The result is not added.
     """
     result = read_sweep(file, collective)
     with opened(db, create=False) as history:

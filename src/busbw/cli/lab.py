@@ -146,7 +146,7 @@ def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
 @click.option("--name", default="", callback=not_empty, help="only this lab")
 @format_option
 def status(name: str, format_name: str) -> int:
-    """Show the labs of this machine. Exit code 1 if something of one has ended."""
+    """Show the labs of this machine."""
     labs = [building.status(lab) for lab in building.all_labs() if name in ("", lab.name)]
     if name and not labs:
         building.find(name)

@@ -179,8 +179,7 @@ def command(
     """Measure the links between hosts: every pair, in both directions, and small messages.
 
     Pairs run at the same time only if they share no host. Slow hosts are distinguished from slow
-    pairs. The hosts need busbw at the same path and ssh without a password. Exit code 1: a host or
-    pair is slow; 3: a host or pair could not be measured or judged.
+    pairs. The hosts need busbw at the same path and ssh without a password.
 
     --suspect instead runs a collective over some of the hosts, to find slow hosts with few runs.
     `hosts` halves slow groups. `pairs` runs every two hosts, and also finds two that are slow only

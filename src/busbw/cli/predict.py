@@ -178,8 +178,7 @@ def command(
     The bounds are over the links, over what they carry of data, and by NCCL's cost model. The
     system is this host, or what --system or --topo describe. --calibrate reads any file that
     busbw show reads. A pattern has its own collectives and sizes; its ranks fill the hosts, and
-    --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time, except
-    receives, which take that of their sends.
+    --scale makes it one of other ranks.
     """
     calibration = [(file, read_sweep(file, None)) for file in results]
     of_system: SystemOptions = {

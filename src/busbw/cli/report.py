@@ -9,11 +9,12 @@ import click
 from busbw.cli import stored_runs
 from busbw.cli.file_kinds import table_option
 from busbw.cli.options.parameters import File, not_empty
+from busbw.cli.output import exit_code
 from busbw.cli.report_files import expand, gather
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.core.comparison import Comparison
-from busbw.core.errors import Exit, UsageError
+from busbw.core.errors import Exit, UsageError, worst
 from busbw.core.result import Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
@@ -65,8 +66,7 @@ def command(
     number of ranks share plots, and are compared with the first of them. Snapshots and checks of
     several machines share a section, which says what differs between them. A directory stands for
     its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run. Of
-    several files those that cannot be read are named and left out. Exit code 1 when one was left
-    out, or a result holds wrong data; no other verdict in the page changes it.
+    several files those that cannot be read are named and left out.
 
     With --sign the command that verifies the signature is printed too.
     """
@@ -91,9 +91,8 @@ def command(
         print_out(f"{target}\n")
         if key is not None:
             print_out(_sign(target, key))
-    if others.skipped or any(result.wrong() for _, result in sweeps):
-        return int(Exit.BAD)
-    return int(Exit.OK)
+    codes = [Exit.BAD if others.skipped else Exit.OK]
+    return int(worst(codes + [exit_code(result) for _, result in sweeps]))
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:

@@ -90,8 +90,7 @@ def command(
     Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,
     AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot or a
     kernel log is printed as its checks. Of a training's log with a collective that timed out in
-    PyTorch, it says whom the ranks waited for. Exit code 1 when the result holds wrong data, or a
-    part of a pattern could not be read.
+    PyTorch, it says whom the ranks waited for.
     """
     if calls and format_name != PATTERN_CSV:
         raise UsageError(

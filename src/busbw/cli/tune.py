@@ -156,8 +156,7 @@ def command(
     """Find what NCCL should run COLLECTIVE with at each size: algorithm, protocol and channels.
 
     Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the
-    tuner plugin of busbw-native, after a check with new ranks. Exit code 0 also if NCCL's choice is
-    best; with --check 1 if a size is slower or has wrong data with the table.
+    tuner plugin of busbw-native, after a check with new ranks.
     """
     if variables:
         _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES))

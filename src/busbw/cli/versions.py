@@ -56,9 +56,7 @@ def command(
 
     A release is three numbers, or the path of a library. After -- come one or several collectives
     (all_reduce if none is named) and options of busbw run, the same for all. Releases run in turn,
-    each with busbw run --nccl; the runs are kept in the history. Exit code 1 when a size is slower
-    by more than the tolerance or has wrong data, or a release does not run; 3 when something could
-    not be compared, or a later round failed.
+    each with busbw run --nccl; the runs are kept in the history.
     """
     releases, collectives, options = split_words(words)
     limits = Limits(tolerance, confidence)

@@ -123,7 +123,7 @@ def command(
 
     Rates are also shares of the links' rates, and pauses are shares of time. Counter patterns found
     are below the table, such as `the receiver's PCIe is the limit`. It only reads, and needs no
-    root. Exit code 1 if one of them is a failure, but not with --listen, and 3 if there is no link.
+    root.
     """
     last = None if seconds is None else max(1, round(seconds / interval_s))
     token = _token(token_file)

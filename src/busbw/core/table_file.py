@@ -2,8 +2,8 @@
 
 In a CSV file, lines that begin with # are comments, and the first other line names the columns:
 the fields of the row's type, then `source` and `date`: where each fact was published, and the date
-of that or of the day it was read; tables of secrets have neither. An empty cell leaves the field's
-default. Tables whose rows are nested are TOML.
+of that or of the day it was read; tables of secrets and of exit codes have neither. An empty cell
+leaves the field's default. Tables whose rows are nested are TOML.
 """
 
 import csv

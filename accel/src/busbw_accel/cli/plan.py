@@ -179,7 +179,7 @@ def command(
 
     All figures have intervals over --rounds. What is not faster beyond them is not recommended. If
     figures contradict each other, such as a step alone that is longer than one with the network, or
-    vary too much, nothing is recommended, and the exit code is 3; also if a check did not end.
+    vary too much, nothing is recommended.
 
     With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak,
     and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and

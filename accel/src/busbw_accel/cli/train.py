@@ -105,13 +105,12 @@ def command(
     Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (plain
     DDP), torch-bf16, torch-fp16 and torch-powersgd (torch's own hooks), and methods and settings of
     busbw_accel joined by +, such as 2d+int8 or topk+ratio=0.001. The reference page on training
-    lists them all. Shares and parts of a step have intervals over --rounds. If figures contradict
-    each other, such as a step alone that is longer than one with the network, the exit code is 3.
+    lists them all. Shares and parts of a step have intervals over --rounds.
 
     The model gpt has any size (--params) and compares where its weights, gradients and AdamW's
     states are kept: compute, adamw, offload, fsdp2, fsdp2-offload, torchao and deepspeed, with
     settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says otherwise, in
-    bf16. Exit code 3 if none of them has figures.
+    bf16.
     """
     where = LaunchTarget(**shared.take_where(fields))
     naming_methods = {"--accel": accel, "--compare": compare, "--offload": offload}

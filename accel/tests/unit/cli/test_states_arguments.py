@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from busbw.cli.exit_codes import rows_of
 from busbw.cli.main import guarded
+from busbw.core.finding import Verdict
 
+(PLAN,) = (row for row in rows_of("busbw_accel.cli") if row.command == "plan")
 MACHINE = (
     "--gpu-memory",
     "24G",
@@ -81,5 +84,9 @@ def test_a_plan_names_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
     )
     plans = json.loads((tmp_path / "p.json").read_text())["ways"]
     assert [bool(plan["lacks"]) for plan in plans] == [True, False, False]
-    assert guarded(["plan", "gpt", "--params", "70B", "--memory", *MACHINE]) == 1
+    assert (
+        guarded(["plan", "gpt", "--params", "70B", "--memory", *MACHINE])
+        == PLAN.code(Verdict.FAIL)
+        == 1
+    )
     assert "nothing fits" in capsys.readouterr().out

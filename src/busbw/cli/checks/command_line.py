@@ -42,8 +42,7 @@ def command(
 
     LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for
     stdin. If the launcher is on this machine, busbw uses and prints its Open MPI version,
-    interfaces, GPUs, ports and variables. Exit code 1 if a rule fails, 3 if a variable of the shell
-    may hold what one misses.
+    interfaces, GPUs, ports and variables.
     """
     script = _stdin() if words == (lint.STDIN,) else ""
     if no_machine:

@@ -54,8 +54,8 @@ def command(
     that fails.
 
     Asks NCCL's RAS (2.24 and newer) twice, reads counters, GPUs and processes on the hosts in
-    between, and dumps of the Flight Recorder. Changes nothing. Exit code 1 if the job is stalled, 3
-    if that is unknown. Takes at most a minute beyond --seconds.
+    between, and dumps of the Flight Recorder. Changes nothing. Takes at
+    most a minute beyond --seconds.
     """
     if ras and service.host_and_port(ras) is None:
         raise UsageError(

@@ -64,7 +64,7 @@ def command(
     NCCL, a small all_reduce.
 
     It stops at the first stage that fails, with its cause. If none does, it prints command lines
-    that work. Exit code 1 if a stage fails.
+    that work.
     """
     named = given_hosts(hosts, hostfile)
     if len(named) < 2:

@@ -20,7 +20,7 @@ def command(files: tuple[str, ...], fail_on: Verdict, format_name: str) -> int:
     and which link differs from the others.
 
     Snapshots of any number of hosts may be given, in any order: each has its host and time. A
-    link that differs is a warning. Exit code 3 if a host could not be compared.
+    link that differs is a warning.
     """
     report = trend(files)
     if format_name == "json":
