@@ -97,8 +97,7 @@ def command(
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
     Snapshots of busbw check, or folders of them, are compared by node: which findings are new, gone
-    or unchanged. Exit code 1 when a check fails that did not before, 3 when a node has no snapshot
-    in B.
+    or unchanged.
 
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' --
     all_reduce -b 1M -e 1G

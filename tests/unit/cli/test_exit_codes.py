@@ -105,11 +105,16 @@ def of_reference(_verdict: Verdict, _patch: Patch) -> Words:
     return ["reference", "show", write("run.json", sweep(60000.0)), "--system", "h200x2"]
 
 
-def of_check(verdict: Verdict, _patch: Patch) -> Words:
+def judged_machine(name: str, verdict: Verdict) -> str:
+    """A snapshot with a finding of this verdict."""
     tree = healthy()
     MACHINES[verdict](tree)
-    Path("host.jsonl").write_text(snapshot(tree.source()))
-    return ["check", "--from", "host.jsonl"]
+    Path(name).write_text(snapshot(tree.source()))
+    return name
+
+
+def of_check(verdict: Verdict, _patch: Patch) -> Words:
+    return ["check", "--from", judged_machine("host.jsonl", verdict)]
 
 
 def of_check_launch(verdict: Verdict, patch: Patch) -> Words:
@@ -172,8 +177,8 @@ def of_report(verdict: Verdict, patch: Patch) -> Words:
 
 
 def of_compare(verdict: Verdict, _patch: Patch) -> Words:
-    other = {PASS: sweep(), FAIL: sweep(200.0), UNKNOWN: sweep(size=1 << 20)}
-    return ["compare", write("a.json", sweep()), write("b.json", other[verdict])]
+    """Of snapshots, which can also warn; tests of its own say the same of cells."""
+    return ["compare", judged_machine("a.jsonl", PASS), judged_machine("b.jsonl", verdict)]
 
 
 def of_versions(verdict: Verdict, patch: Patch) -> Words:

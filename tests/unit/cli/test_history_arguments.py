@@ -400,7 +400,6 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(
     [
         ("benchmarks/link_2cpu_202611/four_hosts.json", "link test"),
         ("benchmarks/capture_2xh100_202611/gpt2.jsonl", "pattern"),
-        ("tests/hosts/no-nic.jsonl", "snapshot"),
         ("benchmarks/tune_2xh100_202611/table", "tuner table"),
     ],
 )
