@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
+from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Cell, Mismatch, Result
 from busbw.report.page import page
 from busbw.report.read import read
@@ -161,6 +162,15 @@ def test_markup_could_not_run_even_if_it_slipped_in(make: Make) -> None:
     )
     assert policy.startswith("default-src 'none';")
     assert "script" not in policy
+
+
+def test_a_page_has_the_sign_for_plus_minus_but_not_in_what_was_typed(make: Make) -> None:
+    finding = RunFinding(
+        "dips", Verdict.WARN, "busbw 80.10 GB/s +-31.5 % (+-2 GB/s)", fix="`a +-1`"
+    )
+    page_texts = texts(parsed(page([("r.json", make(findings=[finding], argv=["run", "+-1"]))])))
+    assert "busbw 80.10 GB/s ±31.5 % (±2 GB/s)" in page_texts
+    assert "a +-1" in page_texts and "run +-1" in page_texts
 
 
 @given(st.text())

@@ -20,6 +20,9 @@ _NONCHARACTERS = "\ufdd0-\ufdef" + "".join(
     f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000)
 )
 _UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff{_NONCHARACTERS}]")
+# before a number, and where a note says what it means
+_PLUS_MINUS = re.compile(r"(?<![^\s(])\+-(?=[\d ])")
+_AS_TYPED = ("code", "pre")  # commands, and what a terminal shows
 _CODE = re.compile(r"`([^`]+)`")
 # so that markup from a file cannot run
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -89,7 +92,17 @@ def framed(title: str, main: Element, style: str = "") -> bytes:
         tag("title", f"{title} – busbw"),
         tag("style", common + style),
     )
+    _write_plus_minus(main)
     return document(tag("html", head, tag("body", main), lang="en"))
+
+
+def _write_plus_minus(main: Element) -> None:
+    """Terminals show `+-`, pages ±."""
+    for element in main.iter():
+        if element.text and element.tag not in _AS_TYPED:
+            element.text = _PLUS_MINUS.sub("±", element.text)
+        if element.tail:
+            element.tail = _PLUS_MINUS.sub("±", element.tail)
 
 
 def section(title: str, *children: Element | None, level: str = "h2") -> Element:
