@@ -70,6 +70,19 @@ def test_a_throttled_host_is_named_with_its_direction(
     assert (tmp_path / "link.html").read_bytes().startswith(b"<!DOCTYPE html>")
 
 
+def test_the_slow_direction_of_two_hosts_is_named(run: Run, two_hosts: Any, tmp_path: Path) -> None:
+    throttle(two_hosts, 400, 100)
+    done = run(two_hosts, "--json", str(tmp_path / "link.json"))
+    report = json.loads((tmp_path / "link.json").read_text(encoding="utf-8"))
+    assert [len(flow["rates"]) for flow in report["flows"]] == [4, 4], "each was repeated"
+    assert (
+        "10.77.0.2 -> 10.77.0.1 is slower than 10.77.0.1 -> 10.77.0.2 on 10.77.0.0/24: at most"
+        in unwrapped(done.stdout)
+    )
+    on_busy_machine = "CPUs limited" in done.stdout
+    assert done.returncode == (3 if on_busy_machine else 1), done.stdout + done.stderr
+
+
 def test_hosts_that_are_alike_pass(run: Run, three_hosts: Any) -> None:
     throttle(three_hosts, 200, 200, 200)
     done = run(three_hosts)

@@ -12,12 +12,27 @@ from busbw.cli.options.parameters import Rate, ShareParam, not_empty
 from busbw.cli.options.shared import format_option
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
+from busbw.core.rates import parse_rate
 from busbw.core.sizes import parse_delay
 from busbw.lab import building, host_exec
 from busbw.lab import types as view
 from busbw.lab.types import MAX_HOSTS, MIN_HOSTS, Lab, LabHost, LabSpec, Shape
 
 HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class RateOfHost(click.ParamType[tuple[str, float]]):
+    """A host and its rate, as `h2=300Mbit/s`."""
+
+    name = "host=rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        host, _, rate = str(value).partition("=")
+        if not host or not rate:
+            raise UsageError(f"--rate-of {value}: no HOST=RATE", "like --rate-of h2=300Mbit/s")
+        return host, parse_rate(rate, "--rate-of", "300Mbit/s")
 
 
 def _name_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,6 +65,13 @@ def command() -> None:
     help="limit of what each host sends and receives, 10kbit/s to 34Gbit/s  [default: none]",
 )
 @click.option(
+    "--rate-of",
+    "rates",
+    multiple=True,
+    type=RateOfHost(),
+    help="make this host send more slowly than the others: h2=300Mbit/s; may be repeated",
+)
+@click.option(
     "--delay",
     default="",
     callback=not_empty,
@@ -75,6 +97,7 @@ def command() -> None:
 def up(
     hosts: int,
     rate: float | None,
+    rates: tuple[tuple[str, float], ...],
     delay: str,
     loss: float | None,
     mtu: int,
@@ -89,7 +112,9 @@ def up(
         rate=rate, delay=parse_delay(delay, "--delay") if delay else 0.0, loss=loss or 0.0
     )
     names = [f"h{number}" for number in range(1, hosts + 1)]
-    spec = LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)
+    spec = LabSpec(
+        name=name, names=names, shape=shape, sends=dict(rates), mtu=mtu, sshd=not no_sshd, gpus=gpus
+    )
     with building.announced(spec) as lab:
         for note in lab.notes:
             print_err(f"note: {note}")

@@ -52,7 +52,7 @@ def make(lab: Lab) -> None:
             # later.
             segments = {"gso_max_segs": 1} if lab.spec.shape.loss else {}
             netlink.link("set", index=index, mtu=lab.spec.mtu, state="up", **segments)
-        limit(host, lab.spec.shape)
+        limit(host, lab.spec.shape_of(host.name))
 
 
 def limit(host: LabHost, shape: Shape) -> None:

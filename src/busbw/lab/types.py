@@ -54,11 +54,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """UsageError for what the kernel cannot do."""
-        if self.rate is not None and not MIN_RATE <= self.rate <= MAX_RATE:
-            raise UsageError(
-                f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range",
-                "give 10kbit/s to 34Gbit/s, or leave --rate out for no limit",
-            )
+        if self.rate is not None:
+            check_rate(self.rate, "--rate")
         if self.delay and not MIN_DELAY_S <= self.delay <= MAX_DELAY_S:
             raise UsageError(
                 f"--delay: {self.delay:g} s is out of range",
@@ -77,6 +74,10 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "lab"
     names: Annotated[list[str], Meta(description="host names")]
     shape: Shape = Shape()
+    sends: Annotated[
+        dict[str, float],
+        Meta(description="bytes per second that single hosts send, in place of the shape's rate"),
+    ] = {}
     mtu: int = 9000
     sshd: bool = True
     gpus: Annotated[
@@ -98,6 +99,25 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"--mtu {self.mtu}: must be from {MIN_MTU} to {MAX_MTU}", "give --mtu 9000"
             )
         self.shape.validate()
+        for name, rate in self.sends.items():
+            if name not in self.names:
+                raise UsageError(
+                    f"--rate-of {name}: no such host", f"the hosts are {listed(self.names)}"
+                )
+            check_rate(rate, "--rate-of")
+
+    def shape_of(self, name: str) -> Shape:
+        """What a host's interface does to the packets that it sends."""
+        return msgspec.structs.replace(self.shape, rate=self.sends.get(name, self.shape.rate))
+
+
+def check_rate(rate: float, option: str) -> None:
+    """UsageError for a rate that the kernel cannot keep."""
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise UsageError(
+            f"{option}: {rate * 8 / 1e9:g} Gbit/s is out of range",
+            f"give 10kbit/s to 34Gbit/s, or leave {option} out for no limit",
+        )
 
 
 def check_name(name: str) -> None:
@@ -232,7 +252,8 @@ def usage(lab: Lab) -> str:
         means = "by ssh"
     places = shlex.quote(hosts_text([LaunchHost(name, 1) for name in names]))
     links = shlex.quote(hosts_text([LaunchHost(name) for name in names]))
-    largest = short_size(_largest_bytes(lab.spec.shape.rate))
+    rates = [lab.spec.shape_of(name).rate for name in names]
+    largest = short_size(_largest_bytes(min(filter(None, rates), default=None)))
     sweep = f"busbw run all_reduce --hosts {places} -b 1K -e {largest} -f 4"
     return (
         f"{_head(lab)}\n"
@@ -276,7 +297,8 @@ def _lab(status: LabStatus) -> str:
 
 def _head(lab: Lab) -> str:
     hosts = counted(len(lab.hosts), "host")
-    return f"{lab.name}: {hosts}, {_shape(lab.spec.shape)}, MTU {lab.spec.mtu}"
+    sends = "".join(f", {name} sends {bits_text(rate)}" for name, rate in lab.spec.sends.items())
+    return f"{lab.name}: {hosts}, {_shape(lab.spec.shape)}{sends}, MTU {lab.spec.mtu}"
 
 
 def _shape(shape: Shape) -> str:

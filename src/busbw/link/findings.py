@@ -4,13 +4,14 @@ not be judged.
 The increases of counters during the transfers are evidence for the cause of a low rate.
 """
 
+import statistics
 from collections.abc import Collection, Iterable, Sequence
 
 from busbw.core.counters import CounterKind, counters_by_name
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
-from busbw.link.slow_endpoints import End, PairRate, Solution, solve
+from busbw.link.slow_endpoints import MIN_GAP, End, PairRate, Solution, solve
 from busbw.link.types import TCP, LinkReport, PairFlow, bits_text
 
 Key = tuple[str, str, str]  # host, port or "tcp", counter
@@ -21,6 +22,10 @@ FIX = (
     "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
     " -S {port}`, `busbw check`"
 )
+# Of each direction of two hosts. That all of 4 are slower than all of 4 others has, by chance, a
+# probability of 2 in 70.
+DIRECTION_RUNS = 4
+CPUS_LIMITED = "; but there the CPUs limited the rate, not the link"
 FEWER_CPUS = "measure with --test perftest, or with more --streams"
 
 
@@ -86,6 +91,25 @@ def limit(report: LinkReport, flow: PairFlow) -> float | None:
     )
 
 
+def directions(report: LinkReport, rail: int) -> tuple[PairFlow, PairFlow] | None:
+    """The slow and the fast direction of the only pair of a rail without a pass mark; None if they
+    are alike, or if any transfer of one is as slow as one of the other.
+    """
+    flows = [flow for flow in report.flows if flow.rail == rail and not flow.together]
+    if len(flows) != 2 or any(not flow.rate or limit(report, flow) for flow in flows):
+        return None
+    slow, fast = sorted(flows, key=lambda flow: flow.rate or 0.0)
+    of_slow, of_fast = _rates(slow), _rates(fast)
+    alike = statistics.median(of_slow) > (1 - MIN_GAP) * statistics.median(of_fast)
+    if alike or max(of_slow) >= min(of_fast):
+        return None
+    return slow, fast
+
+
+def _rates(flow: PairFlow) -> list[float]:
+    return flow.rates or [flow.rate or 0.0]
+
+
 def _missing(report: LinkReport) -> list[RunFinding]:
     problems = {host.name: host.problem for host in report.hosts if host.problem}
     result = [
@@ -119,6 +143,7 @@ class _RailFindings:
             solved = solution(self.report, self.rail, together=together)
             faults += self._slow_hosts(solved, together)
             faults += self._slow_pairs(solved, together)
+        faults += self._slow_direction()
         faults += self._faults()
         judged = [flow for flow in self.flows if flow.rate and not self.slow & _ends(flow)]
         marked = self._mark(judged)
@@ -213,9 +238,25 @@ class _RailFindings:
         )
         verdict = Verdict.FAIL
         if all(flow.processor_bound for flow in flows):
-            message += "; but there the CPUs limited the rate, not the link"
-            verdict, fix = Verdict.UNKNOWN, FEWER_CPUS
+            message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
         return [RunFinding("link.pair_slow", verdict, message, evidence(flows), fix)]
+
+    def _slow_direction(self) -> list[RunFinding]:
+        """The slow direction of the only pair, if it is slower in each of DIRECTION_RUNS runs."""
+        slow, fast = directions(self.report, self.rail) or (None, None)
+        if slow is None or fast is None or len(slow.rates) < DIRECTION_RUNS:
+            return []
+        sender, receiver = (self.report.hosts[at].name for at in (slow.sender, slow.receiver))
+        message = (
+            f"{sender} -> {receiver} is slower than {receiver} -> {sender} on {self.name}:"
+            f" at most {bits_text(max(slow.rates))}, the other at least"
+            f" {bits_text(min(fast.rates))}, in {len(slow.rates)} transfers each"
+        )
+        fix = f"{self._fix(slow.sender)}; or {receiver} receives slowly: a third host tells which"
+        verdict = Verdict.FAIL
+        if slow.processor_bound:
+            message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
+        return [RunFinding("link.direction_slow", verdict, message, evidence([slow]), fix)]
 
     def _faults(self) -> list[RunFinding]:
         """Counters of faults that rose: a link went down, or a sender gave up."""
@@ -283,7 +324,7 @@ class _RailFindings:
         )
         verdict, fix = Verdict.FAIL, self._fix(worst.sender)
         if bound:
-            message += ", but there the CPUs limited the rate, not the link"
+            message += CPUS_LIMITED
             verdict = self._without_mark
             fix = FEWER_CPUS
         return RunFinding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)

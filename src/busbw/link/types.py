@@ -91,6 +91,10 @@ class PairFlow(msgspec.Struct, kw_only=True, omit_defaults=True):
         float | None,
         Meta(description="bytes of data per second at the receiver; null if it failed"),
     ] = None
+    rates: Annotated[
+        list[float],
+        Meta(description="of every transfer, where it was repeated; `rate` is the highest"),
+    ] = []
     cores: Annotated[
         tuple[float, float] | None,
         Meta(description="processor cores that sender and receiver used"),

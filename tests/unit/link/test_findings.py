@@ -227,5 +227,43 @@ def test_a_link_that_went_down_is_a_fault():
     )
 
 
+FAST, SLOW = [990.0, 985.0, 991.0, 907.0], [297.0, 298.0, 296.0, 291.0]
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "bound", "verdict"),
+    [
+        (FAST, SLOW, False, Verdict.FAIL),
+        (FAST, SLOW, True, Verdict.UNKNOWN),
+        (FAST[:3], SLOW[:3], False, None),  # by chance in 2 of 20
+        (FAST, [297.0, 298.0, 296.0, 910.0], False, None),
+        (FAST, [902.0, 901.0, 903.0, 904.0], False, None),  # 9 % less: hosts differ so much
+    ],
+)
+def test_the_slower_direction_of_two_hosts_is_named(fast, slow, bound, verdict):
+    link_report = report(2, line=None)
+    of_first, of_second = link_report.flows
+    for flow, rates in ((of_first, fast), (of_second, slow)):
+        flow.rates = [rate * GBIT / 1e3 for rate in rates]
+        flow.rate = max(flow.rates)
+    of_second.processor_bound = bound
+    found = {finding.id: finding for finding in findings.findings(link_report)}
+    named = found.get("link.direction_slow")
+    assert (named and named.verdict) == verdict
+    assert named or found["link.alike"].verdict is Verdict.UNKNOWN
+    if named:
+        assert named.message.startswith(
+            "h2 -> h1 is slower than h1 -> h2 on 10.0.0.0/24: at most 298 Mbit/s, the other at"
+            " least 907 Mbit/s, in 4 transfers each"
+        )
+
+
+def test_a_direction_with_a_pass_mark_is_judged_by_it():
+    link_report = report(2, line=100.0)
+    link_report.flows[1].rate = 30 * GBIT
+    assert findings.directions(link_report, 0) is None
+    assert verdicts(link_report) == [("link.mark", Verdict.FAIL)]
+
+
 def test_a_report_without_rails_has_no_findings():
     assert findings.findings(LinkReport(spec=LinkSpec())) == []
