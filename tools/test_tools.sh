@@ -11,4 +11,4 @@ fi
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     binutils chromium fish g++ gcc groff hostname iproute2 libpmix-dev mandoc munge nftables openssh-client openssh-server perftest \
-    procps prometheus prometheus-node-exporter slurm-client slurmctld slurmd systemd util-linux zsh >/dev/null
+    procps prometheus prometheus-alertmanager prometheus-node-exporter slurm-client slurmctld slurmd systemd util-linux zsh >/dev/null

@@ -1,5 +1,6 @@
 """Files to install for monitoring: systemd units, and alert rules that are played through."""
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from promtool import promtool
 
 from busbw.cli.check import command as check_command
@@ -156,3 +158,34 @@ def test_rules_fire_on_the_series_that_they_are_for(tmp_path):
     shutil.copy(RECORDED / "rules_test.yml", tmp_path)
     lines = promtool("test", "rules", "rules_test.yml", folder=tmp_path)
     assert "SUCCESS" in "".join(lines), "\n".join(lines)
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "monitor-with-prometheus.md"
+
+
+def test_alertmanager_accepts_the_configuration_of_the_guide(tmp_path):
+    """Its matchers name alerts and labels that the rules have."""
+    (text,) = re.findall(r"```yaml\n(route:\n.*?)```", GUIDE.read_text(), re.DOTALL)
+    rules = [
+        rule for group in yaml.safe_load(alerts.rules(300))["groups"] for rule in group["rules"]
+    ]
+    named = set(re.findall(r"Busbw\w+", text))
+    assert len(named) > 5 and named <= {rule.get("alert") for rule in rules}
+    faults = {rule["labels"]["fault"] for rule in rules if "alert" in rule}
+    assert faults == {"network", "host", "monitoring"}
+    if not shutil.which("amtool"):
+        pytest.skip("no amtool: make test-tools")
+    (tmp_path / "alertmanager.yml").write_text(text)
+
+    def amtool(*words: str) -> str:
+        line = ["amtool", *words]
+        done = subprocess.run(
+            line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    assert "SUCCESS" in amtool("check-config", "alertmanager.yml")
+    route = ("config", "routes", "test", "--config.file=alertmanager.yml")
+    assert amtool(*route, "severity=critical", "fault=network", "leaf=l1") == "pager"
+    assert amtool(*route, "severity=warning", "fault=host") == "mail"

@@ -161,18 +161,24 @@ def dashboard_queries() -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
 
 
-def alert_queries() -> list[str]:
+def alert_rules() -> list[dict[str, str]]:
     groups = yaml.safe_load(alerts.rules(300))["groups"]
-    return [rule["expr"] for group in groups for rule in group["rules"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def alert_queries() -> list[str]:
+    return [rule["expr"] for rule in alert_rules()]
 
 
 @pytest.mark.parametrize(("queries", "least"), [(dashboard_queries, 12), (alert_queries, 12)])
 def test_dashboard_and_rules_query_metrics_that_are_exported(queries, least):
     texts = queries()
     assert len(texts) >= least
+    known = exported_names() | {"up", "node_textfile_scrape_error"}
+    known |= {rule["record"] for rule in alert_rules() if "record" in rule}
     for query in texts:
-        names = set(re.findall(r"\b(?:node|busbw)_\w+|\bup\b", query))
-        assert names and names <= exported_names() | {"up", "node_textfile_scrape_error"}, query
+        names = set(re.findall(r"\b(?:node_|busbw[_:])[\w:]+|\bup\b", query))
+        assert names and names <= known, query
 
 
 def test_promtool_finds_fault_with_no_name_of_busbws_own():
