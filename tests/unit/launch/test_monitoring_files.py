@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from healthy import healthy
+from healthy_gpu import all_changed
 from promtool import promtool
 
+from busbw.check.chosen import chosen_checks
+from busbw.check.registry import examine
 from busbw.cli.check import command as check_command
 from busbw.cli.main import guarded
 from busbw.cli.watch import command as watch_command
 from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
 from busbw.launch.manifest import alerts, systemd
 from busbw.launch.manifest.systemd import UnitSettings
 
@@ -45,8 +50,36 @@ def test_commands_of_the_units_parse():
     assert (program, name, options["format_name"]) == (SERVICE.program, "check", "prometheus")
     assert options["output"] == f"{SERVICE.directory}/busbw.prom"
     assert "CPU and memory" in options["layer"] and "limits" not in options["layer"]
-    assert options["skip"] == ("gpu-memory-in-use",)  # jobs run meanwhile
     assert setting(units["busbw-check.timer"], "OnUnitActiveSec") == "300"
+
+
+def test_a_job_at_full_load_is_no_warning():
+    """Memory is full, clocks are at the power limit, and the fabric is busy."""
+    tree = healthy()
+    all_changed(
+        used_bytes=84_000_000_000,
+        processes=[{"pid": 4242, "used_bytes": 83_000_000_000, "name": "python3"}],
+        reasons=0x4,
+        sm_mhz=1410,
+        temperature_c=78,
+        margin_c=9,
+        memory_c=90,
+    )(tree)
+    memory = tree.paths["/proc/meminfo"]["text"]
+    tree.file("/proc/meminfo", re.sub(r"(MemAvailable: +).*", r"\g<1>80000000 kB", memory).strip())
+    busy = dict.fromkeys(("out_of_sequence", "np_cnp_sent", "rp_cnp_handled"), "100000000")
+    traffic = dict.fromkeys(("port_xmit_packets", "port_rcv_packets", "port_xmit_wait"), "9" * 13)
+    pauses = dict.fromkeys(("rx_prio3_pause", "tx_prio3_pause_duration"), 10**9)
+    for index in range(8):
+        port = f"/sys/class/infiniband/mlx5_{index}/ports/1"
+        tree.files(f"{port}/hw_counters", **busy, packet_seq_err="100000")
+        tree.files(f"{port}/counters", **traffic)
+        tree.update(f"ethtool -S eth{index}", **pauses, outbound_pci_stalled_wr=12)
+    chosen = check_command.make_context("check", list(systemd.CHECK)).params
+    report = examine(tree.source(), chosen_checks((), chosen["layer"], chosen["skip"]))
+    bad = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
+    assert [finding.name for finding in report.findings if finding.verdict in bad] == []
+    assert examine(tree.source()).verdict is Verdict.WARN, "of a node without jobs it is one"
 
 
 def test_the_token_is_a_credential_of_the_service():

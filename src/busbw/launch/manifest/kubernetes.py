@@ -28,8 +28,8 @@ _NODE_LABEL = re.compile(
 # Layers that look the same from a pod as on the node: limits, shared memory and device files are
 # the pod's own.
 LAYERS = (Layer.GPU, Layer.NVLINK, Layer.PCIE, Layer.NIC, Layer.ROCE)
-# What is judged while jobs run, which use the memory of GPUs.
-BESIDE_JOBS = ("--skip", "gpu-memory-in-use")
+# What is judged while jobs run, which use the memory of GPUs and of the host.
+BESIDE_JOBS = ("--skip", "gpu-memory-in-use", "--skip", "mem-free")
 CHECK = (*(word for layer in LAYERS for word in ("--layer", layer.value)), *BESIDE_JOBS)
 
 
