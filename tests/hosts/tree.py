@@ -5,6 +5,7 @@ to be changed by tests.
 import base64
 import json
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -89,9 +90,28 @@ class Tree:
 
     def source(self) -> Source:
         """What reads it."""
-        entries = [_entry("path", path, fields) for path, fields in self.paths.items()]
-        entries += [_entry("call", name, fields) for name, fields in self.calls.items()]
-        return _RecordedArchive(entries)
+        return _Archive(self.copy())
+
+
+class _Archive(_RecordedArchive):
+    """The archive of a tree, of which what is read becomes an entry: most checks read little."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._paths, self._calls = _Entries("path", tree.paths), _Entries("call", tree.calls)
+
+    @cached_property
+    def _present(self) -> list[str]:
+        return sorted(path for path, fields in self._tree.paths.items() if "error" not in fields)
+
+
+class _Entries:
+    def __init__(self, kind: str, fields: dict[str, dict[str, Any]]) -> None:
+        self._kind, self._fields = kind, fields
+
+    def get(self, name: str) -> ArchiveEntry | None:
+        fields = self._fields.get(name)
+        return None if fields is None else _entry(self._kind, name, fields)
 
 
 def _entry(kind: str, name: str, fields: dict[str, Any]) -> ArchiveEntry:

@@ -63,6 +63,7 @@ class ArchiveEntry(msgspec.Struct, gc=False, frozen=True):
         return None if self.error is None else Reading(None, self.error)
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 _DECODER = msgspec.json.Decoder(ArchiveEntry)
 
 
@@ -237,7 +238,7 @@ class Recording:
         ]
         lines += [{"path": path, **fields} for path, fields in sorted(self._paths.items())]
         lines += [{"call": name, **fields} for name, fields in sorted(self._calls.items())]
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        text = "".join(_ENCODER.encode(line) + "\n" for line in lines)
         return text.encode("utf-8", "replace").decode()  # names of files may be any bytes
 
 

@@ -2,8 +2,8 @@
 is found.
 """
 
+import io
 import json
-import subprocess
 import sys
 import time
 
@@ -247,53 +247,43 @@ def test_a_backslash_escapes_but_in_single_quotes(text, words):
     assert command.words == words
 
 
-def busbw(*words, stdin=""):
-    return subprocess.run(
-        [sys.executable, "-m", "busbw", "check", *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def test_command_prints_the_faults_and_exits_with_1():
-    result = busbw("command", "--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train")
-    assert (result.returncode, result.stderr) == (1, "")
+def test_command_prints_the_faults_and_exits_with_1(capfd):
+    words = ["--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train"]
+    assert guarded(["check", "command", *words]) == 1
+    out, err = capfd.readouterr()
     assert (
-        "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]"
-        in result.stdout
+        "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]" in out
     )
-    assert result.stdout.startswith("without the facts of this machine")
+    assert out.startswith("without the facts of this machine") and err == ""
 
 
-def test_command_as_json_without_secrets():
-    result = busbw(
-        "command",
-        "--no-machine",
-        "--format",
-        "json",
-        "-",
-        stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train",
-    )
-    report = json.loads(result.stdout)
-    assert (result.returncode, report["schema"], report["lines"][0]["where"]) == (
-        0,
+def stdin(text):
+    return io.TextIOWrapper(io.BytesIO(text.encode()))
+
+
+def test_command_as_json_without_secrets(monkeypatch, capfd):
+    line = "mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train"
+    monkeypatch.setattr(sys, "stdin", stdin(line))
+    assert guarded(["check", "command", "--no-machine", "--format", "json", "-"]) == 0
+    out = capfd.readouterr().out
+    report = json.loads(out)
+    assert (report["schema"], report["lines"][0]["where"]) == (
         "busbw.check-command/1",
         "stdin, line 1",
     )
-    assert "hunter2" not in result.stdout
+    assert "hunter2" not in out
 
 
-def test_command_without_a_line_is_a_usage_error():
-    result = busbw("command")
-    assert result.returncode == 2 and "no command line" in result.stderr
+def test_command_without_a_line_is_a_usage_error(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "stdin", stdin(""))
+    assert guarded(["check", "command"]) == 2
+    assert "no command line" in capfd.readouterr().err
 
 
-def test_rules_are_listed_with_the_checks():
-    assert "BW220  line-hosts" in busbw("--list").stdout
-    assert busbw("--only", "line-hosts").returncode == 2
+def test_rules_are_listed_with_the_checks(capfd):
+    assert guarded(["check", "--list"]) == 0
+    assert "BW220  line-hosts" in capfd.readouterr().out
+    assert guarded(["check", "--only", "line-hosts"]) == 2
 
 
 def test_comments_hold_no_quotations():
