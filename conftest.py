@@ -34,6 +34,10 @@ if shutil.which("ssh"):  # else Open MPI 4 needs it
     os.environ.pop("OMPI_MCA_plm", None)
 os.environ.pop("COLUMNS", None)  # the output of commands does not depend on the terminal
 os.environ.pop("BUSBW_REFERENCE", None)
+# Some images switch it off: hundreds of processes would compile the same modules.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would build a grammar
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # not the settings of whoever runs the tests
 ROOT = Path(__file__).parent
 HERE = ROOT / "tests"

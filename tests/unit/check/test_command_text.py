@@ -251,9 +251,7 @@ def test_command_prints_the_faults_and_exits_with_1(capfd):
     words = ["--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train"]
     assert guarded(["check", "command", *words]) == 1
     out, err = capfd.readouterr()
-    assert (
-        "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]" in out
-    )
+    assert "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]" in out
     assert out.startswith("without the facts of this machine") and err == ""
 
 

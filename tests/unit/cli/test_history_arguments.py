@@ -296,12 +296,12 @@ def test_runs_are_removed_all_or_none(busbw: Busbw, stored_runs: list[str]) -> N
     ("typed", "code", "remaining"), [("y", 0, 18), ("n", 130, 19), ("\x03", 130, 19)]
 )
 def test_a_person_is_asked(
-    typed: str, code: int, remaining: int, busbw: Busbw, stored_runs: list[str], tmp_path: Path
+    typed: str, code: int, remaining: int, busbw: Busbw, stored_runs: list[str], warm_busbw: str
 ) -> None:
     lead, follow = pty.openpty()
     try:
         os.write(lead, typed.encode() + b"\n")
-        words = [sys.executable, "-m", "busbw", "history", "rm", "5"]
+        words = [warm_busbw, "-m", "busbw", "history", "rm", "5"]
         result = subprocess.run(
             words,
             stdin=follow,

@@ -8,7 +8,6 @@ every combination.
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -31,7 +30,7 @@ Matrix = Callable[[int], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def matrix() -> Matrix:
+def matrix(warm_busbw: str) -> Matrix:
     """The outcome of the matrix on that many ranks; run once each."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
@@ -43,7 +42,7 @@ def matrix() -> Matrix:
     def run(ranks: int) -> dict[str, Any]:
         output: list[bytes] = []
         talk: list[bytes] = []
-        line = mpirun.command(launcher, [sys.executable, str(PROGRAM)], ranks)
+        line = mpirun.command(launcher, [warm_busbw, str(PROGRAM)], ranks)
         env = {**os.environ, "PYTHONPATH": str(SOURCE)}
         try:
             status = job.run(line, env, output.append, talk.append, LIMIT_S)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ import pytest
 from busbw.core.env import CAPTURE
 from busbw.pattern import capture
 
-pytest.importorskip("torch")
 RECORDER = Path(__file__).parents[3] / "src" / "busbw" / "pattern" / "recorder"
 LIMIT_S = 120
 TRAINING = """
@@ -96,6 +96,8 @@ def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
     assert nccl["pg_config"]["0"]["ranks"] == "[0, 1]"
 
 
+@pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     """PyTorch has no dump of its calls here. Some steps have several forwards. What was recorded is
     in the folder before the rank ends.
