@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,11 +15,13 @@ from ras_service import TEXT_BEHIND, TEXT_FINE, as_json, comm, missing, rank, se
 
 from busbw.cli.main import guarded
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 
 @contextlib.contextmanager
 def stopped() -> Iterator[int]:
     """A process that is stopped."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = subprocess.Popen(["sleep", "60"])
     os.kill(process.pid, signal.SIGSTOP)
     try:
         yield process.pid

@@ -193,6 +193,7 @@ def test_a_failing_rank_reports_reason_and_exit_code(
     assert failures[0].hint.startswith(hint)
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.measure.rank", job]
@@ -220,7 +221,7 @@ def test_a_ranks_stdout_contains_only_events() -> None:
 
 
 @pytest.fixture(scope="module")
-def ranks() -> Run:
+def ranks(warm_busbw: str) -> Run:
     """Runs job_rank.py on a number of ranks; returns the JSON lines it printed."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
@@ -231,7 +232,7 @@ def ranks() -> Run:
     def run(count: int, *words: str, **env: str) -> list[bytes]:
         captured: list[bytes] = []
         talk: list[bytes] = []
-        line = mpirun.command(launcher, [sys.executable, PROGRAM, *words], count, env=env)
+        line = mpirun.command(launcher, [warm_busbw, PROGRAM, *words], count, env=env)
         status = launched.run(
             line,
             {**os.environ, "PYTHONPATH": SOURCE, "OMPI_MCA_mpi_yield_when_idle": "1"},
