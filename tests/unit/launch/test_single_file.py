@@ -73,7 +73,7 @@ def test_same_packages_give_the_same_bytes(small: Path, tmp_path: Path) -> None:
 
 def test_processes_that_start_together_unpack_one_folder(small: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    processes = [start(small, cache, "a") for _ in range(12)]
+    processes = [start(small, cache, "a") for _ in range(6)]
     assert {ended(each) for each in processes} == {(0, "started ['a']\n", "")}
     [folder] = (cache / "busbw" / "file").iterdir()
     assert folder.name.startswith("1.2.3-") and (folder / "common/busbw/part.py").exists()
