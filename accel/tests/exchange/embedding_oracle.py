@@ -49,25 +49,11 @@ def sgd(state, gradient, lr, settings, step):
 
 def adam(state, gradient, lr, settings, step):
     """As torch.optim.SparseAdam, which corrects the bias by the number of updates of the table."""
-    _adam(state, gradient, gradient**2, lr, settings, step)
-
-
-def rowwise_adam(state, gradient, lr, settings, step):
-    """One second moment for the row: of the mean square of its gradient."""
-    _adam(state, gradient, (gradient**2).mean(), lr, settings, step)
-
-
-def rowwise_adagrad(state, gradient, lr, settings, step):
-    state["square"] = state.get("square", 0) + (gradient**2).mean()
-    state["rows"] -= lr * gradient / (state["square"].sqrt() + settings.eps)
-
-
-def _adam(state, gradient, squared, lr, settings, step):
     first, second = settings.betas
     state["moment"] = first * state.get("moment", 0) + (1 - first) * gradient
-    state["square"] = second * state.get("square", 0) + (1 - second) * squared
+    state["square"] = second * state.get("square", 0) + (1 - second) * gradient**2
     root = (state["square"] / (1 - second**step)).sqrt()
     state["rows"] -= lr / (1 - first**step) * state["moment"] / (root + settings.eps)
 
 
-RULES = {"sgd": sgd, "adam": adam, "rowwise_adam": rowwise_adam, "rowwise_adagrad": rowwise_adagrad}
+RULES = {"sgd": sgd, "adam": adam}

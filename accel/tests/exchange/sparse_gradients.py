@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
 from busbw.core.errors import UsageError
-from busbw_accel import sparse
+from busbw_accel import communicator, sparse
 
 ROWS, STEPS = 200, 5
 # The share of the rows that each rank draws, with repeats. Over two hosts of two ranks, each way is
@@ -91,7 +91,9 @@ def ways() -> dict[str, Any]:
         sent = int((own_gradient(share)._indices()[0].unique() % ranks != dist.get_rank()).sum())
         reports[name] = report(own_gradient(share)) | {"way": way, "counts": counts, "sent": sent}
         reports[f"{name} over bf16"] = report(own_gradient(share), wire="bf16")
-    reports["in pieces"] = report(own_gradient(0.5, (30_000, 64)))
+    piece, communicator.PIECE = communicator.PIECE, 1 << 12
+    reports["in pieces"] = report(own_gradient(0.5, (3_000, 8)))
+    communicator.PIECE = piece
     return reports
 
 
@@ -216,12 +218,12 @@ def trainings() -> dict[str, Any]:
     where the optimizer takes them.
     """
     dense, plain = trained(None, sparse=False)[0], busbw_accel.Settings()
-    results = {
-        "sgd": (trained(plain)[0], dense),
-        "bucket views": (trained(plain, gradient_as_bucket_view=True)[0], dense),
-    }
+    results = {"sgd": (trained(plain)[0], dense)}
+    if two_d():
+        results["2D"] = (trained(busbw_accel.Settings(two_d=True))[0], dense)
+        return {"apart": _apart(results)}
+    results["bucket views"] = (trained(plain, gradient_as_bucket_view=True)[0], dense)
     results["static graph"] = (trained(plain, static_graph=True)[0], dense)
-    results["2D"] = (trained(busbw_accel.Settings(two_d=True))[0], dense)
     results["accumulated"] = (trained(plain, halves=2)[0], trained(None, sparse=False, halves=2)[0])
     results["uneven inputs"] = (
         trained(plain, uneven=True)[0],
@@ -235,8 +237,12 @@ def trainings() -> dict[str, Any]:
     if DEVICE.type == "cpu":
         results["sparse adam"] = (trained(plain, adam=True)[0], trained(None, adam=True)[0])
     state_names = sorted(attached.state_dict()["kept"]) if attached else []
-    apart = {
+    return {"apart": _apart(results), "kept": state_names}
+
+
+def _apart(results: dict[str, tuple[torch.Tensor, torch.Tensor]]) -> dict[str, list[Any]]:
+    """The bits of each result, and how far it is from what is expected."""
+    return {
         name: [digest(weights), float((weights - expected).abs().max())]
         for name, (weights, expected) in results.items()
     }
-    return {"apart": apart, "kept": state_names}

@@ -2,6 +2,8 @@
 everywhere, nothing lost.
 """
 
+from functools import cache
+
 import exchanges
 import jobs
 import pytest
@@ -32,31 +34,51 @@ WITHOUT_DIGEST = {
 SCENARIOS = exchanges.scenarios_of(exchanges)
 
 
-@pytest.fixture(scope="module", params=list(JOBS))
-def job(request, tmp_path_factory):
-    ranks, hosts, more = JOBS[request.param]
-    return request.param, jobs.all_well(
-        jobs.run(tmp_path_factory.mktemp("job"), "exchanges", SCENARIOS, ranks, hosts, **more)
-    )
+FLAT_JOBS = [name for name, (_, _, more) in JOBS.items() if "ACCEL_2D" not in more]
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in WITHOUT_DIGEST])
+def scenarios_of(job_name):
+    """The names of the scenarios that a job runs."""
+    flat = job_name in FLAT_JOBS
+    return [name for name in SCENARIOS if flat or not hasattr(getattr(exchanges, name), "flat")]
+
+
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory):
+    @cache
+    def run(job_name):
+        ranks, hosts, more = JOBS[job_name]
+        names, folder = scenarios_of(job_name), tmp_path_factory.mktemp("job")
+        return jobs.all_well(jobs.run(folder, "exchanges", names, ranks, hosts, **more))
+
+    return run
+
+
+@pytest.fixture(params=list(JOBS))
+def job(request, run_once):
+    return request.param, run_once(request.param)
+
+
+def for_each(*names, **limits):
+    """Run a test for each of these scenarios, with its limit if it has one, in each job with it."""
+    argument_names = ("job", "name", "limit") if limits else ("job", "name")
+    rows = list(limits.items()) if limits else [(name,) for name in names]
+    cases = [(job, *row) for job in JOBS for row in rows if row[0] in scenarios_of(job)]
+    return pytest.mark.parametrize(argument_names, cases, indirect=["job"])
+
+
+in_flat_jobs = pytest.mark.parametrize("job", FLAT_JOBS, indirect=True)
+
+
+@for_each(*(name for name in SCENARIOS if name not in WITHOUT_DIGEST))
 def test_every_rank_has_the_same_bits(job, name):
     assert len({result[name]["digest"] for result in job[1]}) == 1
 
 
 # The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several
 # additions), and to 254 and 14 steps of a block's largest, twice.
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [
-        ("dense", 1e-6),
-        ("dense_bf16", 1e-2),
-        ("int8", 3e-2),
-        ("int4", 0.5),
-        ("topk_all", 1e-6),
-        ("powersgd_without_a_matrix", 1e-6),
-    ],
+@for_each(
+    dense=1e-6, dense_bf16=1e-2, int8=3e-2, int4=0.5, topk_all=1e-6, powersgd_without_a_matrix=1e-6
 )
 def test_the_average_is_right(job, name, limit):
     assert max(result[name]["error"] for result in job[1]) < limit
@@ -73,34 +95,31 @@ def test_top_k_of_everything_between_two_ranks_equals_all_reduce(more, tmp_path)
         assert result["topk_all"]["digest"] == result["topk_all"]["plain"]
 
 
-@pytest.mark.parametrize("name", ["topk", "topk_half"])
+@for_each("topk", "topk_half")
 def test_the_largest_elements_arrive(job, name):
     assert 0.05 < job[1][0][name]["error"] < 0.8, (
         "5 % of these gradients carry most of their norm, and not all"
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [
-        ("int8_conserves", 1e-5),
-        ("int4_conserves", 1e-5),
-        ("topk_conserves", 1e-5),
-        ("topk_half_conserves", 1e-5),
-        ("powersgd_conserves", 1e-5),
-        ("powersgd_rough_conserves", 1e-5),
-        ("topk_conserves_over_other_buckets", 1e-5),
-        ("int8_conserves_over_other_buckets", 1e-5),
-        ("crossing", 1e-5),
-    ],
+@for_each(
+    "int8_conserves",
+    "int4_conserves",
+    "topk_conserves",
+    "topk_half_conserves",
+    "powersgd_conserves",
+    "powersgd_rough_conserves",
+    "topk_conserves_over_other_buckets",
+    "int8_conserves_over_other_buckets",
+    "crossing",
 )
-def test_nothing_is_lost(job, name, limit):
+def test_nothing_is_lost(job, name):
     result = job[1][0][name]
-    assert result["missing"] < limit
+    assert result["missing"] < 1e-5
     assert result.get("unsent", 1) > 1e-4, "and there was something to keep"
 
 
-@pytest.mark.parametrize(("name", "limit"), [("powersgd", 1e-3), ("powersgd_rough", 3e-2)])
+@for_each(powersgd=1e-3, powersgd_rough=3e-2)
 def test_a_matrix_of_low_rank_arrives_whole(job, name, limit):
     for result in job[1]:
         assert max(result[name]["errors"]) < limit, result[name]
@@ -117,11 +136,13 @@ def test_powersgd_sends_few_bytes(job):
             )
 
 
+@in_flat_jobs
 def test_warm_up_steps_are_dense(job):
     first, second, third = job[1][0]["powersgd_warms_up"]["errors"]
     assert max(first, second) < 1e-6 and third > 0.1
 
 
+@in_flat_jobs
 def test_without_feedback_what_is_not_sent_is_lost(job):
     assert job[1][0]["topk_without_feedback"]["missing"] > 0.1
 
@@ -163,19 +184,11 @@ def test_gradients_in_fp64_lose_nothing(job):
     assert max(result["doubles"] for result in job[1]) < 1e-15
 
 
+@in_flat_jobs
 def test_the_smallest_halves_arrive(job):
-    job_name, results = job
-    # there the row's own sum is in the gradient's format, as DDP's is
-    if not job_name.startswith("2 hosts"):
-        assert all(
-            result["smallest_halves"]
-            == {
-                "topk": sum(exchanges.LENGTHS),
-                "int8": sum(exchanges.LENGTHS),
-                "int4": sum(exchanges.LENGTHS),
-            }
-            for result in results
-        )
+    everything = sum(exchanges.LENGTHS)
+    for result in job[1]:
+        assert result["smallest_halves"] == dict.fromkeys(("topk", "int8", "int4"), everything)
 
 
 def test_int8_keeps_what_the_sum_lost(job):

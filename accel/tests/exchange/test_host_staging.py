@@ -9,7 +9,7 @@ import torch
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel host staging")]
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
-JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+JOBS = {"3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 if torch.cuda.device_count() > 1:
     JOBS |= {
         "2 ranks on GPUs": (2, 1, GPUS),

@@ -1,5 +1,7 @@
 """What settings a worker gets, what it keeps, saves and refuses, and how it ends, on real ranks."""
 
+from functools import cache
+
 import jobs
 import pytest
 
@@ -17,6 +19,7 @@ OTHERS = [
     "one_rank_alone",
     "borrowed",
 ]
+TWO_HOSTS = ["resumed", "mixed_states", "on_a_part_of_the_ranks", "an_overflow"]
 LIGHT = {
     "LIGHT_2D_ALLREDUCE": "1",
     "LIGHT_TOPK_ALLREDUCE": "1",
@@ -26,16 +29,31 @@ LIGHT = {
 }
 
 
-@pytest.fixture(scope="module", params=list(JOBS))
-def job(request, tmp_path_factory):
-    ranks, hosts, more = JOBS[request.param]
-    names = [*WITH_DIGEST, *OTHERS]
-    return jobs.all_well(
-        jobs.run(tmp_path_factory.mktemp("job"), "lifetimes", names, ranks, hosts, **more)
-    )
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory):
+    @cache
+    def run(job_name):
+        ranks, hosts, more = JOBS[job_name]
+        names = [*WITH_DIGEST, *OTHERS] if hosts == 1 else TWO_HOSTS
+        folder = tmp_path_factory.mktemp("job")
+        return jobs.all_well(jobs.run(folder, "lifetimes", names, ranks, hosts, **more))
+
+    return run
 
 
-@pytest.mark.parametrize("name", WITH_DIGEST)
+@pytest.fixture(params=list(JOBS))
+def job(request, run_once):
+    return run_once(request.param)
+
+
+on_one_host = pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [*(("2 ranks", name) for name in WITH_DIGEST), ("2 hosts of 2", "resumed")],
+    indirect=["job"],
+)
 def test_parameters_are_the_same_bits_on_every_rank(job, name):
     assert len({result[name]["digest"] for result in job}) == 1
 
@@ -45,22 +63,26 @@ def test_a_saved_training_resumes_with_the_same_bits(job):
         assert all(result["same"].values()) and all(result["kept"].values()), result
 
 
+@on_one_host
 def test_saving_the_state_in_each_step_changes_nothing(job):
     assert all(
         result["saved_each_step"]["digest"] == result["saved_each_step"]["saved"] for result in job
     )
 
 
+@on_one_host
 def test_close_leaves_no_threads(job):
     for result in (ranks_output["closed"] for ranks_output in job):
         assert result["own"] >= 2 and result["left"] == 0, result
         assert "a gradient was submitted after close()" in result["said"]
 
 
+@on_one_host
 def test_close_leaves_a_communicator_that_was_passed_in(job):
     assert [result["borrowed"] for result in job] == [len(job)] * len(job)
 
 
+@on_one_host
 def test_states_of_other_ranks_and_models_are_refused(job):
     for errors in (result["wrong_states"] for result in job):
         assert len(errors) == 4 and all(
@@ -89,6 +111,7 @@ def test_replicas_on_a_part_of_the_ranks_exchange_by_themselves(job):
         assert result["refused"].startswith("the state is of rank")
 
 
+@on_one_host
 def test_ranks_with_different_settings_all_fail(job):
     for differing, invalid in (result["other_settings"] for result in job):
         assert differing.startswith(
@@ -102,6 +125,7 @@ def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):
         assert not result["finite"] and result["same"] and result["kept"]
 
 
+@on_one_host
 def test_a_rank_alone_keeps_its_gradients(job):
     assert all(result["one_rank_alone"] for result in job)
 

@@ -15,12 +15,9 @@ OTHERS = [
 ]
 
 
-@pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
-def job(request, tmp_path_factory):
-    ranks, hosts = request.param
-    return jobs.all_well(
-        jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, *OTHERS], ranks, hosts)
-    )
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, *OTHERS], 3))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -34,20 +34,24 @@ FEATURES = [
 ]
 
 
-# they do the same over rows of ranks
-ONE_HOST = {
-    "powersgd",
-    "compiled",
-    "accumulated",
-    "static_graph",
-    "unused_parameters",
-    "mixed_precision",
+# what rows of ranks do otherwise; each codec over them is in test_exchanges.py
+TWO_HOSTS = {
+    "plain",
+    "dense",
+    "int8",
+    "int4_and_factors_last",
+    "topk_everything",
+    "fully_sharded",
+    "unusual_parameters",
+    "silenced",
 }
 
 
 def _of(ranks, names):
     """The names of those trainings that a job of this many ranks runs."""
-    return [name for name in names if ranks == 2 or name not in ONE_HOST]
+    if ranks == 2:
+        return [name for name in names if name != "fully_sharded"]  # between two, nothing is
+    return [name for name in names if name in TWO_HOSTS]
 
 
 @pytest.fixture(scope="module", params=list(JOBS))
@@ -88,25 +92,25 @@ def test_loss_falls_as_without_a_codec(job):
 
 
 def test_codecs_send_fewer_bytes(job):
-    sent = {name: job[0][name]["sent"] for name in ("dense", "int8", "int4", "topk")}
+    dense, int8 = (job[0][name]["sent"] for name in ("dense", "int8"))
     if len(job) == 2:  # one host: nothing leaves it
-        assert not any(sent.values())
+        assert dense == int8 == 0
     else:
-        assert sent["int8"] < 0.5 * sent["dense"]
-        assert sent["int4"] < 0.35 * sent["dense"]
-        assert sent["topk"] < 0.6 * sent["dense"]
+        assert 0 < int8 < 0.5 * dense
 
 
 def test_the_last_bucket_has_a_method_of_its_own(job):
     for result in job:
         kept = result["int4_and_factors_last"]["kept"]
         assert len(kept) > 1 and sorted(map(any, kept)) == [False] * (len(kept) - 1) + [True]
-        assert not any(map(any, result["int4"]["kept"]))
+        assert len(job) == 4 or not any(map(any, result["int4"]["kept"]))
 
 
 def test_over_a_perfect_network_nothing_is_exchanged(job):
     for result in job:
-        assert result["silenced"]["steps"] == 7 * 3 * 2 and result["silenced"]["exchanges"] >= 7 * 2
+        counts = result["silenced"]
+        assert counts["steps"] == counts["methods"] * 3 * 2
+        assert counts["exchanges"] >= counts["methods"] * 2
 
 
 def test_accumulated_gradients_are_exchanged_once(job):
@@ -118,7 +122,7 @@ def test_residuals_follow_the_scale_of_the_loss(job):
 
 
 def test_fsdp_replicas_match_the_plain_all_reduce(job):
-    for result in (ranks_output["fully_sharded"] for ranks_output in job):
+    for result in (ranks_output["fully_sharded"] for ranks_output in job if len(job) == 4):
         assert (
             result["apart"]["dense"] < 1e-6
             and result["apart"]["int8"] < 1e-2
@@ -134,7 +138,7 @@ def test_gradients_of_unusual_parameters_are_those_of_ddp(job):
 
 
 def test_steps_are_counted_whatever_the_first_bucket_is(job):
-    assert all(
+    assert len(job) == 4 or all(
         (result["sparse_gradients"]["steps"], result["sparse_gradients"]["comm_worker"]) == (6, 4)
         for result in job
     )
