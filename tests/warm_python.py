@@ -3,13 +3,14 @@ process, which costs a hundredth of a second in place of one, or with PyTorch fi
 
 `warm_python.py FOLDER MODULE...` is that process, until its input ends. It writes `FOLDER/python`,
 a Python to tests, launchers and ranks, which hands over its arguments, variables, folder, cores,
-limits, namespaces and first three descriptors, and ends as the fork does. Each of the two takes the other
+limits, namespaces and descriptors, and ends as the fork does. Each of the two takes the other
 along.
 """
 
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -41,16 +42,21 @@ TORCH = (
 # Not what imports mpi4py.MPI, which would join the ranks of MPI here.
 BUSBW = ("busbw.cli.run", "busbw.measure.start", "busbw.measure.runner", "numpy", "mpi4py")
 RESOURCES = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)
+MOST_DESCRIPTORS = 64  # numbers of those that are handed over are below it
 NAMESPACES = ("net", "uts", "mnt")
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
+numbers = [n for n in range({most}) if os.path.exists("/proc/self/fd/" + str(n))]
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-request = [sys.argv[1:], dict(os.environ), os.getcwd(), sorted(os.sched_getaffinity(0))]
-socket.send_fds(server, [b"0"], [0, 1, 2])
+cores = sorted(os.sched_getaffinity(0))
+request = [sys.argv[1:], dict(os.environ), os.getcwd(), cores, numbers]
+socket.send_fds(server, [b"0"], numbers)
 server.sendall(json.dumps(request).encode() + b"\\n")
+for number in numbers[3:]:  # a reader of theirs waits for their end
+    os.close(number)
 code = int(server.recv(16) or -signal.SIGKILL)
 if code < 0:
     if code != -signal.SIGKILL:
@@ -99,7 +105,7 @@ def serve(folder: Path, modules: list[str]) -> None:
     listener.bind(path)
     listener.listen(64)
     client = folder / "python"
-    client.write_text(CLIENT.format(python=sys.executable, path=path))
+    client.write_text(CLIENT.format(python=sys.executable, path=path, most=MOST_DESCRIPTORS))
     client.chmod(0o755)
     sys.executable = str(client)
     print("ready", flush=True)
@@ -123,14 +129,17 @@ def _reap() -> None:
 def _keep(connection: socket.socket) -> NoReturn:
     """Run a client's program in a fork, pass signals on, and say how it ended."""
     pid_of_client = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, 17, 12))[0]
-    _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, MOST_DESCRIPTORS)
     with connection.makefile("rb", buffering=0) as reader:
-        words, environment, folder, cores = json.loads(reader.readline())
+        words, environment, folder, cores, numbers = json.loads(reader.readline())
     program = os.fork()
     if program == 0:
         connection.close()
         _enter(pid_of_client, cores)
-        for number, descriptor in enumerate(descriptors):
+        above = [fcntl.fcntl(at, fcntl.F_DUPFD, MOST_DESCRIPTORS) for at in descriptors]
+        for descriptor in descriptors:
+            os.close(descriptor)
+        for number, descriptor in zip(numbers, above, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
         os.chdir(folder)
