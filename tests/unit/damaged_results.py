@@ -27,12 +27,14 @@ def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
         yield from places(value, (*path, key))
 
 
-def damaged(result: Outcome) -> Iterator[Outcome]:
-    """What is read from a result's file with junk in one place, for every place and junk that is
-    not refused.
+def damaged(result: Outcome, within: str = "") -> Iterator[Outcome]:
+    """What is read from a result's file with junk in one place, for every place, or those within
+    one field, and junk that is not refused.
     """
     document = json.loads(results.render(result))
     for *outer, key in list(places(document)):
+        if within not in ("", *outer):
+            continue
         inner = reduce(getitem, outer, document)
         right = inner[key]
         for inner[key] in JUNK:

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
-STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "steps": 3, "rounds": 2}
+STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "steps": 1, "rounds": 2}
 
 
 @pytest.fixture(autouse=True)

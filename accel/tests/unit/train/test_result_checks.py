@@ -11,17 +11,26 @@ from busbw_accel.train.kinds import PlanResult
 from busbw_accel.train.plan_types import LOSSES
 
 
-@pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds", "planned_for_record"])
+# The last has all fields of a plan; others have other values in `plan`.
+@pytest.mark.parametrize(
+    ("kind", "within"),
+    [
+        ("trained", ""),
+        ("planned", "plan"),
+        ("planned_in_rounds", "plan"),
+        ("planned_for_record", ""),
+    ],
+)
 def test_a_training_or_plan_with_junk_is_refused_or_shown(
-    kind: str, request: pytest.FixtureRequest
+    kind: str, within: str, request: pytest.FixtureRequest
 ) -> None:
-    read_again = damaged(request.getfixturevalue(kind))
+    read_again = damaged(request.getfixturevalue(kind), within)
     assert (
         sum(
             all(render(reread, name) is not None for name in ("table", "json"))
             for reread in read_again
         )
-        > 200
+        > 50
     )
 
 
