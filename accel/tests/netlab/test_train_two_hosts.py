@@ -34,7 +34,7 @@ def test_reported_bytes_match_interface_counters(
         "--iters",
         "1",
         "--steps",
-        "3",
+        "1",
         "--rounds",
         "1",
     ]
