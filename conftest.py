@@ -39,6 +39,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would build a grammar
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # not the settings of whoever runs the tests
+# jsonschema imports it, for three seconds, and uses it to check formats, which no test does
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 ROOT = Path(__file__).parent
 HERE = ROOT / "tests"
 ACCEL = ROOT / "accel" / "tests"
