@@ -9,7 +9,8 @@ from dataclasses import dataclass
 # contain the indices, so new losses are appended.
 LEAST_FIRST = (0, 1, 2, 5, 3, 4)
 DENSE, TOPK = "dense", "topk"
-_BLOCKS = "integers, one scale for 256 elements"
+BLOCK = 256  # elements per scale of int8 and int4
+_BLOCKS = f"integers, one scale for {BLOCK} elements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ import jobs
 import pytest
 import torch
 
+from busbw_accel.methods import BLOCK
+
 # each job of ranks is run once
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]
 
@@ -219,10 +221,10 @@ def test_bytes_that_leave_the_host_are_those_of_the_method(job):
         # A byte per element and a scale per block in both directions; small pieces are padded to
         # whole blocks.
         assert results[0]["int8"]["traffic"][1] == pytest.approx(
-            total / 2 * (1 + 4 / 256), rel=0.03
+            total / 2 * (1 + 4 / BLOCK), rel=0.03
         )
         assert results[0]["int4"]["traffic"][1] == pytest.approx(
-            total / 2 * (0.5 + 4 / 256), rel=0.03
+            total / 2 * (0.5 + 4 / BLOCK), rel=0.03
         )
 
 

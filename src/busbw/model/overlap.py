@@ -1,4 +1,4 @@
-"""The range of the time that calls take which may run at the same time.
+"""How long calls take together if they may overlap, as a range: for `busbw predict --together`.
 
 Calls of one communicator, or of one stream, follow one another: a chain. The time is that of the
 longest chain, and each call outside it adds (r - 1) of its own time. r is the measured ratio of a

@@ -10,6 +10,7 @@ import torch
 
 from busbw_accel.codecs import kernels
 from busbw_accel.communicator import Communicator
+from busbw_accel.methods import BLOCK
 from busbw_accel.settings import Settings
 
 # Top-k. The threshold aims at this share of the entries, so that usually none overflow.
@@ -23,8 +24,7 @@ FAR = 2
 # for sample positions.
 TURN, STEP_TURN = 2_654_435_761, 40_503
 
-# int8 and int4: elements per scale, and bytes of a scale.
-BLOCK, SCALE_BYTES = 256, 4
+SCALE_BYTES = 4  # of a scale of int8 and int4
 # Smaller scales have too few significant bits to divide by.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
 # What was not sent, in the positions of the gradient. Length: that of the part.

@@ -9,7 +9,6 @@ import torch
 
 from busbw_accel.codecs import kernels
 from busbw_accel.codecs.base import (
-    BLOCK,
     LEAST_SCALE,
     RESIDUAL,
     SCALE_BYTES,
@@ -22,12 +21,13 @@ from busbw_accel.codecs.base import (
     row_bytes,
 )
 from busbw_accel.communicator import Communicator
+from busbw_accel.methods import BLOCK
 
 GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are aligned to 16 bytes
 
 
 class Integers(Codec):
-    """Each rank sends 2 (n-1)/n times `bits` per element plus 4 bytes per block of 256.
+    """Each rank sends 2 (n-1)/n times `bits` per element plus 4 bytes per BLOCK.
 
     Two ranks send everything to each other and both sum: the same bytes in one round instead of
     two, with one rounding.
