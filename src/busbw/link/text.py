@@ -238,7 +238,7 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
         Column(title="busbw", value=lambda run: text_or_unknown(run.rate, bits_text)),
         Column(title="", value=lambda run: run.error, left=True),
     ]
-    result = "".join(_suspect_line(suspect) for suspect in report.suspects)
+    result = "".join(suspect_line(suspect) for suspect in report.suspects)
     result += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
     result += f"\nhint: {QUIETER_HINT}\n" if report.doubts else ""
     if not result:
@@ -253,7 +253,7 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     )
 
 
-def _suspect_line(suspect: Suspect) -> str:
+def suspect_line(suspect: Suspect) -> str:
     slow = "slow only together" if len(suspect.hosts) > 1 else "slow"
     share = "its runs failed"
     if suspect.share is not None:

@@ -22,8 +22,10 @@ from busbw.pattern import html as pattern_html
 from busbw.reference import comparison as reference
 from busbw.report import text_tables
 from busbw.report.file_kinds import FileContent
+from busbw.report.judged import JudgedFile, of_document
+from busbw.report.worst import worst
 from busbw.tune.types import Tuning
-from busbw.ui.html.element import add, framed, section, tag
+from busbw.ui.html.element import framed, section, tag
 from busbw.ui.html.table import scroll
 from busbw.watch import html as watch_html
 
@@ -42,6 +44,7 @@ PARTS: dict[type, Callable[[Any], list[Element]]] = {
     ReferenceTable: text_tables.curves_parts,
 }
 NARROW_COLUMNS = 46  # of a text on a phone
+NODES = "nodes"  # the id of the section of several nodes
 ONLY = "only"  # the class of a section that is alone: the page's title names it
 Named = tuple[str, FileContent]  # a file name and what it holds
 
@@ -71,10 +74,25 @@ class OtherReports:
         checks = self._checks()
         sections = [_machines(checks)] if checks else []
         return sections + [
-            section(f"{document.title}: {name}", *_parts(document, f"file{number}"))
-            for number, (name, document) in enumerate(self.files)
+            section(f"{document.title}: {name}", *_parts(document, anchor), anchor=anchor)
+            for anchor, name, document in self._anchored()
             if document not in checks
         ]
+
+    def judged(self) -> list[list[JudgedFile]]:
+        """The findings of all checks of machines, and those of each other file."""
+        checks = self._checks()
+        families: dict[str, list[JudgedFile]] = {}
+        for anchor, name, document in self._anchored():
+            section_id = NODES if document in checks else anchor
+            families.setdefault(section_id, []).extend(
+                JudgedFile(report, name, section_id) for report in of_document(document)
+            )
+        return list(families.values())
+
+    def _anchored(self) -> list[tuple[str, str, FileContent]]:
+        """The files with the ids of their sections."""
+        return [(f"file{at}", name, document) for at, (name, document) in enumerate(self.files)]
 
     def titles(self) -> list[str]:
         """What the files are, each kind once."""
@@ -94,8 +112,14 @@ def page(others: OtherReports) -> bytes:
     sections = others.sections()
     if len(sections) == 1:
         sections[0].set("class", ONLY)
-    header = tag("header", tag("h1", title), tag("p", _files_text(others), class_="facts-line"))
-    main = tag("main", add(header, *others.warnings()), *sections)
+    header = tag(
+        "header",
+        tag("h1", title),
+        tag("p", _files_text(others), class_="facts-line"),
+        *others.warnings(),
+        *worst(others.judged(), well=not others.skipped),
+    )
+    main = tag("main", header, *sections)
     return framed(title, main, others.style)
 
 
@@ -118,7 +142,7 @@ def _machines(documents: Sequence[FileContent]) -> Element:
     named = zip(node_names(reports), documents, strict=True)
     facts = {name: document.facts for name, document in named if document.facts is not None}
     cluster = ClusterReport(differences=differences(facts), nodes=reports)
-    return section(_machines_title(documents), *check_html.several_machines(cluster))
+    return section(_machines_title(documents), *check_html.several_machines(cluster), anchor=NODES)
 
 
 def _parts(document: FileContent, prefix: str) -> list[Element]:

@@ -1,4 +1,6 @@
-"""The report: one self-contained page, without scripts, fonts or network."""
+"""The report: one self-contained page, without scripts, fonts or network. It begins with what is
+wrong.
+"""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
@@ -8,11 +10,13 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.report.comparison import Comparisons, comparison
 from busbw.report.embedded import NOTE, embedded
+from busbw.report.judged import JudgedFile, of_sweep
 from busbw.report.machine import machine, run
 from busbw.report.other_reports import OtherReports
 from busbw.report.plots import plots
 from busbw.report.rows import LETTERS, ReportInput, alike, rows
 from busbw.report.summary import heading, sentence, summary, warnings
+from busbw.report.worst import worst
 from busbw.ui.html.element import add, findings, framed, section, tag
 
 NO_OTHERS = OtherReports()
@@ -59,8 +63,11 @@ def page(
     header = tag("header", tag("h1", title))
     if facts:
         add(header, tag("p", facts, class_="facts-line"))
-    add(header, *sentence(inputs, comparisons), *others.warnings(), *warnings(inputs))
-    add(header, summary(inputs))
+    wrong = [*others.warnings(), *warnings(inputs)]
+    slower = any(comparison.beyond() for comparison in comparisons.values())
+    families = [list(map(_judged, inputs)), *others.judged()]
+    add(header, *wrong, *worst(families, well=not wrong and not slower))
+    add(header, *sentence(inputs, comparisons), summary(inputs))
     main = tag(
         "main",
         header,
@@ -72,6 +79,15 @@ def page(
     if embed:
         add(main, section("Results", tag("p", NOTE), *embedded(named)))
     return framed(f"{title}, {facts}" if facts else title, main, others.style)
+
+
+def _judged(source: ReportInput) -> JudgedFile:
+    report = of_sweep(source.result, source.title)
+    return JudgedFile(report, source.name, _findings_anchor(source))
+
+
+def _findings_anchor(source: ReportInput) -> str:
+    return f"findings-{source.letter}"
 
 
 def _explanations(inputs: Sequence[ReportInput]) -> list[str]:
@@ -87,11 +103,11 @@ def _explanations(inputs: Sequence[ReportInput]) -> list[str]:
 def _sections(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
     """The parts of a single file; for several files the comparisons, then a section for each."""
     if len(inputs) == 1:
-        return _parts(inputs[0].result, "h2")
+        return _parts(inputs[0], "h2")
     groups = [group for group in alike(inputs) if len(group) > 1]
     return [
         *(section(_title(group, len(groups)), *comparison(group, comparisons)) for group in groups),
-        *(section(source.title, *_parts(source.result, "h3")) for source in inputs),
+        *(section(source.title, *_parts(source, "h3")) for source in inputs),
     ]
 
 
@@ -113,9 +129,10 @@ def _plots(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Elem
     return elements
 
 
-def _parts(result: Result, level: str) -> list[Element]:
+def _parts(source: ReportInput, level: str) -> list[Element]:
+    result, anchor = source.result, _findings_anchor(source)
     return [
-        section("Findings", findings(result.findings), level=level),
+        section("Findings", findings(result.findings), level=level, anchor=anchor),
         section("Rows", rows(result), level=level),
         section("Machine", *machine(result), level=level),
         section("What was run", run(result), level=level),

@@ -1,6 +1,5 @@
 """The head of a report: the title, a sentence, warnings and the main numbers."""
 
-from collections import Counter
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
@@ -40,7 +39,7 @@ def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
 def sentence(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
     """The summary of the page.
 
-    Of one file these are peak, data check and findings; of several a sentence for each comparison,
+    Of one file these are peak and data check; of several a sentence for each comparison,
     and for each group that is too unlike the first.
     """
     if len(inputs) == 1:
@@ -52,19 +51,8 @@ def sentence(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[El
 
 def _sentence(result: Result) -> str:
     peak = peak_text(result)
-    verdicts = Counter(finding.verdict.value for finding in result.findings)
-    parts = [
-        f"Peak busbw {peak}" if headline(result) else _capitalized(peak),
-        f"data check: {_data(result)}",
-    ]
-    findings = [
-        counted(verdicts[verdict], noun)
-        for verdict, noun in (("fail", "failure"), ("warn", "warning"))
-        if verdicts[verdict]
-    ]
-    if findings:
-        parts.append(", ".join(findings))
-    return "; ".join(filter(None, parts)) + "."
+    text = f"Peak busbw {peak}" if headline(result) else _capitalized(peak)
+    return f"{text}; data check: {_data(result)}."
 
 
 def _comparison_sentences(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[str]:

@@ -62,17 +62,23 @@ def _text_without_odd(report: TrendReport) -> str:
     return "PASS    no error counter of a link grew\n"
 
 
-def _warning(odd: OutlierLink) -> str:
+def differs(odd: OutlierLink) -> str:
+    """How much more errors a link counted than the others."""
     growth = odd.growth
     others = f"none of the {odd.others} others did"
     if odd.others_by:
         others = f"the {odd.others} others by {odd.others_by:,} in all, {odd.others_most:,} at most"
-    chance = "below 1e-12" if odd.chance < 1e-12 else f"at most {odd.chance:.1e}"
     grew = f"{growth.counter} grew by {_growth_text(growth)} in {growth.hours:.1f} h"
+    return f"{growth.host} {growth.link} differs from the others: {grew}, {others}"
+
+
+def _warning(odd: OutlierLink) -> str:
+    growth = odd.growth
+    chance = "below 1e-12" if odd.chance < 1e-12 else f"at most {odd.chance:.1e}"
     periods = f"{growth.grown} of {counted(growth.periods, 'period')}"
     limit = f"limit {FALSE_ALARM_CHANCE:g}"
     return (
-        f"WARN    {growth.host} {growth.link} differs from the others: {grew}, {others}\n"
+        f"WARN    {differs(odd)}\n"
         f"        seen: in {periods}; chance if all links were alike {chance}, {limit}\n"
         f"        fix: drain the host, reseat or reset this link,"
         " and take another snapshot; a single burst may not recur\n"

@@ -105,8 +105,11 @@ def _write_plus_minus(main: Element) -> None:
             element.tail = _PLUS_MINUS.sub("±", element.tail)
 
 
-def section(title: str, *children: Element | None, level: str = "h2") -> Element:
-    return tag("section", tag(level, title), *children)
+def section(
+    title: str, *children: Element | None, level: str = "h2", anchor: str | None = None
+) -> Element:
+    """A part of a page under its title; a link leads to its `anchor`."""
+    return tag("section", tag(level, title), *children, id=anchor)
 
 
 def findings(findings: Sequence[RunFinding]) -> Element:
@@ -119,7 +122,7 @@ def findings(findings: Sequence[RunFinding]) -> Element:
 def _card(finding: RunFinding) -> Element:
     verdict = finding.verdict.value
     details = [
-        tag("p", tag("span", name, class_="name"), " ", *_with_code(text), class_=name)
+        tag("p", tag("span", name, class_="name"), " ", *with_code(text), class_=name)
         for name, text in (("evidence", finding.evidence), ("fix", finding.fix))
         if text
     ]
@@ -127,14 +130,14 @@ def _card(finding: RunFinding) -> Element:
         "p",
         tag("strong", verdict, class_=f"badge v-{verdict}"),
         " ",
-        *_with_code(finding.message),
+        *with_code(finding.message),
         " ",
         tag("code", finding.id),
     )
     return tag("li", head, *details, class_=f"v-{verdict}")
 
 
-def _with_code(text: str) -> list[Child]:
+def with_code(text: str) -> list[Child]:
     """The text with an element for each command that stands between backticks."""
     parts = _CODE.split(text)
     return [tag("code", part) if at % 2 else part for at, part in enumerate(parts)]
