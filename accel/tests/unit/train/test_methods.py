@@ -89,10 +89,19 @@ def test_lists_of_methods_keep_their_names(names):
     assert [method.name for method in parse_all(", ".join(names))] == names
 
 
+VALUES = [
+    f"{field.name}={value}"
+    for field in dataclasses.fields(Settings)
+    for value in ("", "1", "-1", "x", "nan", "é\0")
+]
+
+
 @given(
     st.lists(
-        st.sampled_from([*WORDS, *HOOKS, *"+=,. -0179", "nan", "1e9", "é", "\0", "none", "ratio"]),
-        max_size=9,
+        st.tuples(
+            st.sampled_from([*WORDS, *HOOKS, "none", *VALUES]), st.sampled_from(["", *"+, ="])
+        ).map("".join),
+        max_size=5,
     ).map("".join)
 )
 def test_any_text_gives_methods_or_an_error(text):
