@@ -18,8 +18,8 @@ from busbw_accel.embedding.exchange import owners
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]
 
 SCENARIOS = scenarios_of(embeddings)
-FOUR = ["trained_adam", "not_finite", "without_data", "resharded"]
-TWO = [name for name in SCENARIOS if name not in ("trained_adam", "resharded")]
+FOUR = ["trained_sum_of_bags", "not_finite", "without_data", "resharded"]
+TWO = [name for name in SCENARIOS if name not in ("trained_sum_of_bags", "resharded")]
 
 
 @pytest.fixture(scope="module")
