@@ -17,7 +17,7 @@ from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
-from busbw.core.errors import Exit, UsageError
+from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import counted
 from busbw.history import comparison
@@ -117,9 +117,7 @@ def command(
     earlier = stored_times(first, second, db, required=is_given("db"), note=print_err)
     compared = compare(first, second, Limits(tolerance, confidence), earlier)
     print_out(FORMATS[format_name](compared))
-    if compared.beyond():
-        return int(Exit.BAD)
-    return int(Exit.OK if compared.has_verdict() and not failed else Exit.UNKNOWN)
+    return int(exit_of(compared.verdicts() + [Verdict.UNKNOWN] * failed))
 
 
 def _snapshots(words: Sequence[str]) -> list[list[str]]:

@@ -21,7 +21,8 @@ from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.env import TUNER
-from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError, worst
+from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
+from busbw.core.finding import Verdict, exit_of
 from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
@@ -297,12 +298,8 @@ def _print(tuning: Tuning, exports: dict[str, str], format_name: str) -> int:
 
 
 def _check(file: Path, jobs: Jobs, rounds: int, format_name: str) -> int:
-    codes = []
+    verdicts = []
     for outcome in check_file(file, jobs, rounds, print_err):
-        comparison = outcome.comparison
-        print_out(FORMATS[format_name](comparison))
-        if outcome.wrong or comparison.beyond():
-            codes.append(Exit.BAD)
-        else:
-            codes.append(Exit.OK if comparison.has_verdict() else Exit.UNKNOWN)
-    return int(worst(codes))
+        print_out(FORMATS[format_name](outcome.comparison))
+        verdicts += outcome.comparison.verdicts() + [Verdict.FAIL] * bool(outcome.wrong)
+    return int(exit_of(verdicts))

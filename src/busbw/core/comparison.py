@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.cells import CellKey
+from busbw.core.finding import Verdict
 from busbw.core.shown import Tabular
 
 SCHEMA = "busbw.comparison/1"
@@ -48,8 +49,9 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     low: Annotated[
         float | None,
         Meta(
-            description="low to high is the interval of the ratio, of this cell alone; null for"
-            " too few samples or runs"
+            description="low to high is the interval of the ratio, over all cells together and with"
+            " what equal runs differ by: slower and faster exclude 1; null for too few samples or"
+            " runs, and where one run a side says too little"
         ),
     ] = None
     high: float | None = None
@@ -103,11 +105,19 @@ class Comparison(Tabular, msgspec.Struct, frozen=True):
             if cell.ratio is not None and cell.ratio > 1 + self.tolerance
         ]
 
-    def has_verdict(self) -> bool:
-        return any(
-            cell.verdict not in (ComparisonVerdict.AMBIGUOUS, ComparisonVerdict.UNMATCHED)
-            for cell in self.cells
-        )
+    def undecided(self) -> list[ComparedCell]:
+        """The ambiguous cells that would be slower by more than the tolerance. Where no cell has a
+        verdict, all.
+        """
+        ambiguous = self.of(ComparisonVerdict.AMBIGUOUS)
+        if len(ambiguous) + len(self.of(ComparisonVerdict.UNMATCHED)) == len(self.cells):
+            return self.cells
+        return [cell for cell in ambiguous if (cell.ratio or 0.0) > 1 + self.tolerance]
 
-    def is_judged(self) -> bool:
-        return any(cell.verdict is not ComparisonVerdict.UNMATCHED for cell in self.cells)
+    def verdicts(self) -> list[Verdict]:
+        """Fail if a cell is slower by more than the tolerance, unknown if one may be."""
+        found = [Verdict.FAIL] if self.beyond() else [Verdict.PASS]
+        return [*found, Verdict.UNKNOWN] if self.undecided() or not self.cells else found
+
+    def has_verdict(self) -> bool:
+        return self.undecided() != self.cells

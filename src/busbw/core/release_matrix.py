@@ -55,6 +55,7 @@ class ReleaseMatrix(
         return compared or any(failure.release != self.baseline for failure in self.failures)
 
     def is_judged(self) -> bool:
-        """Whether every release was compared in every collective."""
+        """Whether every release was compared in every collective, and no size may be too slow."""
         complete = not self.failures and bool(self.comparisons)
-        return complete and all(each.comparison.is_judged() for each in self.comparisons)
+        undecided = (each.comparison.undecided() for each in self.comparisons)
+        return complete and not any(undecided)

@@ -22,7 +22,7 @@ from busbw.ui.junit import junit as junit_xml
 from busbw.ui.number_formats import nccl_version_text, percent, text_or_unknown, time_text
 
 METHODS = {
-    "samples": "samples of one run a side",
+    "samples": "samples of one run a side and what equal runs differ by",
     "runs": "permutation of whole runs",
     "spread": "the spread of whole runs (Student's t)",
     "means": (
@@ -96,15 +96,16 @@ def placement(key: CellKey) -> str:
 
 
 def junit(comparison: Comparison) -> str:
-    """A case for each cell: a failure is slower by more than the tolerance. Where no cell has
-    a verdict, the cells are errors.
-    """
-    beyond = set(map(id, comparison.beyond()))
-    undecided = SKIPPED if comparison.has_verdict() else ERROR
-    outcomes = dict.fromkeys((ComparisonVerdict.AMBIGUOUS, ComparisonVerdict.UNMATCHED), undecided)
+    """A case for each cell: a failure is slower by more than the tolerance, an error may be."""
+    outcomes = {
+        **dict.fromkeys(map(id, comparison.of(ComparisonVerdict.AMBIGUOUS)), SKIPPED),
+        **dict.fromkeys(map(id, comparison.of(ComparisonVerdict.UNMATCHED)), SKIPPED),
+        **dict.fromkeys(map(id, comparison.undecided()), ERROR),
+        **dict.fromkeys(map(id, comparison.beyond()), FAILURE),
+    }
     cases = []
     for cell in comparison.cells:
-        outcome = FAILURE if id(cell) in beyond else outcomes.get(cell.verdict, "")
+        outcome = outcomes.get(id(cell), "")
         key = cell.key
         parts = [cell_text(key), key.dtype, key.op, f"root {key.root}", f"cycle {key.cycle}"]
         message = f"B / A {ratio_text(cell.ratio)}, interval {interval_text(cell)}"
@@ -166,7 +167,10 @@ def summary(comparison: Comparison) -> str:
     if not slower and not comparison.has_verdict():
         return f"no verdict on any of {total}"
     if not slower:
-        return f"none of {total} slower, {len(comparison.of(ComparisonVerdict.FASTER))} faster"
+        text = f"none of {total} slower, {len(comparison.of(ComparisonVerdict.FASTER))} faster"
+        undecided = len(comparison.undecided())
+        may_be = f"; {undecided} ambiguous, measured slower by more than the tolerance"
+        return text + may_be if undecided else text
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
     largest = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
     beyond = len(comparison.beyond())
@@ -184,8 +188,7 @@ def closing(comparison: Comparison) -> list[str]:
     )
     lines = [f"{counted(len(comparison.cells), 'cell')}: {counts}"]
     confidence = (
-        f"{percent(comparison.confidence)} confidence over all cells together;"
-        " intervals are per cell"
+        f"with intervals at {percent(comparison.confidence)} confidence over all cells together"
     )
     for by in dict.fromkeys(cell.by for cell in comparison.cells if cell.by):
         method = f"judged by {METHODS[by]}"

@@ -15,7 +15,15 @@ from busbw.core.cells import PLACEMENTS, CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, ComparisonVerdict
 from busbw.core.result import Cell, Result
 from busbw.stats.intervals import MIN_CORRELATION, correlation
-from busbw.stats.rank_tests import Shift, fewest_chance, holm, level, shift, spread_test, sweep_test
+from busbw.stats.rank_tests import (
+    Shift,
+    fewest_chance,
+    level,
+    shift,
+    spread_test,
+    sweep_shifts,
+    t_interval,
+)
 from busbw.stats.rounds import t_tail
 
 # Large operations differ by up to 1.7 % between runs on one machine
@@ -56,21 +64,27 @@ class Limits(msgspec.Struct, frozen=True):
         return level(self.confidence)
 
 
-def verdict(shift: Shift, limits: Limits) -> ComparisonVerdict:
-    """Slower or faster: significant over all cells, and large enough to matter.
+def relevant(limits: Limits) -> float:
+    """The smallest ratio that matters."""
+    return 1 + min(RELEVANT_DIFFERENCE, limits.tolerance)
 
-    Same: the whole interval lies within the tolerance.
+
+def verdict(shift: Shift, limits: Limits) -> ComparisonVerdict:
+    """Slower or faster: the interval over all cells excludes 1.
+
+    Same: the cell's own interval lies within the tolerance, and 1 is in the other one, or the ratio
+    is too small to matter.
     """
-    relevant, tolerated = 1 + min(RELEVANT_DIFFERENCE, limits.tolerance), 1 + limits.tolerance
-    if shift.p <= limits.level and shift.ratio >= relevant:
-        return ComparisonVerdict.SLOWER
-    if shift.p <= limits.level and shift.ratio <= 1 / relevant:
-        return ComparisonVerdict.FASTER
-    if shift.low is None or shift.high is None:
-        return ComparisonVerdict.AMBIGUOUS
-    if 1 / tolerated <= shift.low and shift.high <= tolerated:
+    tolerated = 1 + limits.tolerance
+    low, high = shift.alone or (0.0, math.inf)
+    within = 1 / tolerated <= low and high <= tolerated
+    if within and 1 / relevant(limits) < shift.ratio < relevant(limits):
         return ComparisonVerdict.SAME
-    return ComparisonVerdict.AMBIGUOUS
+    if shift.low is not None and shift.low > 1:
+        return ComparisonVerdict.SLOWER
+    if shift.high is not None and shift.high < 1:
+        return ComparisonVerdict.FASTER
+    return ComparisonVerdict.SAME if within else ComparisonVerdict.AMBIGUOUS
 
 
 def spread_between_runs(result: Result) -> float:
@@ -103,12 +117,14 @@ def why_overloaded(result: Result) -> str:
 
 
 def undecided(compared: ComparedCell) -> ComparedCell:
-    """The cell with the verdict ambiguous in place of slower or faster.
+    """The cell with the verdict ambiguous, and without an interval, in place of slower or faster.
 
     This is for machines where one run a side says too little.
     """
     if compared.verdict in (ComparisonVerdict.SLOWER, ComparisonVerdict.FASTER):
-        return msgspec.structs.replace(compared, verdict=ComparisonVerdict.AMBIGUOUS)
+        return msgspec.structs.replace(
+            compared, verdict=ComparisonVerdict.AMBIGUOUS, low=None, high=None
+        )
     return compared
 
 
@@ -126,10 +142,11 @@ def by_runs(
         by = "spread"
         shifts = spread_test(logs, len(a), limits.confidence)
     else:
-        ps = sweep_test(logs, len(a), two_sided=True)
         shifts = [
-            msgspec.structs.replace(shift(*both, limits.confidence), p=p)
-            for both, p in zip(times, ps, strict=True)
+            msgspec.structs.replace(over_all, alone=shift(*both, limits.confidence).alone)
+            for both, over_all in zip(
+                times, sweep_shifts(logs, len(a), limits.confidence), strict=True
+            )
         ]
     compared = {}
     for key, (a_times, b_times), shifted in zip(keys, times, shifts, strict=True):
@@ -162,11 +179,19 @@ class RunSpread:
         """Whether equal runs do not differ, as simulated ones."""
         return not (self.usual or self.known)
 
-    def p(self, key: CellKey, a: Cell, b: Cell, scatter: float, ratio: float) -> float:
-        """The two-sided p-value (Student's t) of this ratio of a cell of equal runs."""
+    def widened(self, shift: Shift, deviation: float, confidence: float, family: int) -> Shift:
+        """The shift of a cell whose log ratio has this standard deviation in equal runs: p and
+        interval over so many cells (Student's t, Bonferroni).
+        """
+        log_ratio = math.log(shift.ratio)
+        low, high = t_interval(log_ratio, deviation, self.freedom, level(confidence) / 2 / family)
+        p = min(1.0, 2 * family * t_tail(abs(log_ratio) / deviation, self.freedom))
+        return msgspec.structs.replace(shift, p=p, low=low, high=high)
+
+    def deviation(self, key: CellKey, a: Cell, b: Cell, scatter: float) -> float:
+        """The standard deviation of the log ratio of a cell in two equal runs."""
         known = self.known.get(msgspec.structs.replace(key, cycle=0))
-        deviation = math.sqrt(2) * known if known else self._of_ratio(a, b, scatter)
-        return 2 * t_tail(abs(math.log(ratio)) / deviation, self.freedom)
+        return math.sqrt(2) * known if known else self._of_ratio(a, b, scatter)
 
     def _of_ratio(self, a: Cell, b: Cell, scatter: float) -> float:
         """The standard deviation of the log ratio of a cell in two runs without stored ones.
@@ -195,20 +220,18 @@ def by_cells(
             sampled[key] = (a_samples, b_samples)
         else:
             compared[key] = by_means(key, a[key].time_s, b[key].time_s, limits)
-    shifts = {key: shift(*samples, limits.confidence) for key, samples in sampled.items()}
+    family = len(sampled)
+    shifts = {key: shift(*samples, limits.confidence, family) for key, samples in sampled.items()}
     scatter = _scatter({key: math.log(shifted.ratio) for key, shifted in shifts.items()})
-    if spread.is_none():
-        ps = holm([shifted.p for shifted in shifts.values()])
-    else:
-        ps = [
-            min(1.0, len(shifts) * spread.p(key, a[key].cell, b[key].cell, scatter, shifted.ratio))
-            for key, shifted in shifts.items()
-        ]
-    for (key, shifted), p in zip(shifts.items(), ps, strict=True):
+    for key, shifted in shifts.items():
         a_samples, b_samples = sampled[key]
+        over_all = shifted
+        if not spread.is_none():
+            deviation = spread.deviation(key, a[key].cell, b[key].cell, scatter)
+            over_all = spread.widened(shifted, deviation, limits.confidence, family)
         compared[key] = _compared_cell(
             key,
-            msgspec.structs.replace(shifted, p=p),
+            over_all,
             limits,
             by="samples",
             a_s=a[key].time_s,

@@ -31,29 +31,42 @@ ROUNDING = 1e-9
 class Shift(msgspec.Struct, frozen=True):
     """How b compares with a: the two-sided `p`, the ratio b / a, and the ends of its interval, None
     for too few samples.
+
+    In a family of tests, `p` and the interval hold over all of them: p is at most the level where
+    the interval excludes 1. `alone` is the interval of this test alone.
     """
 
     p: float
     ratio: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
+    alone: tuple[float, float] | None = None
 
 
-def shift(a: Sequence[float], b: Sequence[float], confidence: float) -> Shift:
+def shift(a: Sequence[float], b: Sequence[float], confidence: float, family: int = 1) -> Shift:
     """Mann-Whitney's test of two samples of positive numbers, and Hodges and Lehmann's ratio
-    with its interval at `confidence`.
+    with its interval, at `confidence` over a family of so many tests (Bonferroni).
     """
     a_logs, b_logs = sorted(map(math.log, a)), sorted(map(math.log, b))
     pairs = len(a_logs) * len(b_logs)
     lower_middle = _difference(a_logs, b_logs, (pairs + 1) // 2)
     upper_middle = _difference(a_logs, b_logs, pairs // 2 + 1)
-    omitted = _omitted(len(a_logs), len(b_logs), level(confidence) / 2)
-    low = high = None
-    if omitted is not None:
-        low = math.exp(_difference(a_logs, b_logs, omitted + 1))
-        high = math.exp(_difference(a_logs, b_logs, pairs - omitted))
-    p = min(1.0, 2 * min(p_higher(a_logs, b_logs), p_higher(b_logs, a_logs)))
-    return Shift(p, math.exp((lower_middle + upper_middle) / 2), low, high)
+    p = min(1.0, 2 * family * min(p_higher(a_logs, b_logs), p_higher(b_logs, a_logs)))
+    alone = _interval(a_logs, b_logs, level(confidence))
+    together = alone if family == 1 else _interval(a_logs, b_logs, level(confidence) / family)
+    low, high = together or (None, None)
+    return Shift(p, math.exp((lower_middle + upper_middle) / 2), low, high, alone)
+
+
+def _interval(a: Sequence[float], b: Sequence[float], rate: float) -> tuple[float, float] | None:
+    """The interval of the ratio that misses it with at most this probability; from ascending
+    logarithms.
+    """
+    omitted = _omitted(len(a), len(b), rate / 2)
+    if omitted is None:
+        return None
+    low = _difference(a, b, omitted + 1)
+    return math.exp(low), math.exp(_difference(a, b, len(a) * len(b) - omitted))
 
 
 def p_higher(a: Sequence[float], b: Sequence[float]) -> float:
@@ -174,29 +187,58 @@ def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) 
     return [_share_reaching(statistic, largest) for statistic in observed]
 
 
+def sweep_shifts(rows: Sequence[Sequence[float]], first: int, confidence: float) -> list[Shift]:
+    """Each row's shift, with the p-value of `sweep_test` and the interval that excludes 1 where it
+    is at most the level.
+    """
+    centered = [_centered(row) for row in rows]
+    squares = [_sum_of_squares(row) for row in centered]
+    largest = [
+        max(_statistics(centered, squares, split, True)) for split in _splits(len(rows[0]), first)
+    ]
+    largest.sort(reverse=True)
+    limit = largest[int(level(confidence) * len(largest))] * (1 + ROUNDING)
+    shifts = []
+    for difference, error in _effects(centered, squares, range(first)):
+        p = _share_reaching(abs(difference) / error, largest)
+        low, high = difference - limit * error, difference + limit * error
+        shifts.append(Shift(p, *map(math.exp, (difference, low, high))))
+    return shifts
+
+
 def spread_test(rows: Sequence[Sequence[float]], first: int, confidence: float) -> list[Shift]:
     """Each row's shift by Student's t, for fewer runs than `sweep_test` can judge.
 
     rows[r][i] is the logarithm of row r's time in run i; the `first` runs are the baseline. The
     standard deviation is the row's own within the two sides, and no less than the median of all
-    rows: a few runs may agree by chance. The p-values are adjusted for all rows (Bonferroni),
-    which holds however the rows of a run vary together; each interval holds for its row alone.
+    rows: a few runs may agree by chance. The p-values and intervals are adjusted for all rows
+    (Bonferroni), which holds however the rows of a run vary together.
     """
     runs = len(rows[0]) if rows else 0
     if runs < 3 or not 0 < first < runs:
-        return [Shift(1.0, math.exp(_difference_of_means(row, first)), None, None) for row in rows]
+        return [Shift(1.0, math.exp(_difference_of_means(row, first))) for row in rows]
     freedom = runs - 2
     deviations = [_deviation_within(row, first) for row in rows]
     typical = statistics.median(deviations)
-    limit = t_quantile(level(confidence) / 2, freedom)
+    rate = level(confidence) / 2
     shifts = []
     for row, deviation in zip(rows, deviations, strict=True):
         difference = _difference_of_means(row, first)
         error = max(deviation, typical, ROUNDING) * math.sqrt(1 / first + 1 / (runs - first))
         p = min(1.0, 2 * len(rows) * t_tail(abs(difference) / error, freedom))
-        low, high = difference - limit * error, difference + limit * error
-        shifts.append(Shift(p, math.exp(difference), math.exp(low), math.exp(high)))
+        together, alone = (
+            t_interval(difference, error, freedom, rate / family) for family in (len(rows), 1)
+        )
+        shifts.append(Shift(p, math.exp(difference), *together, alone))
     return shifts
+
+
+def t_interval(log_ratio: float, error: float, freedom: int, rate: float) -> tuple[float, float]:
+    """The interval of a ratio whose logarithm has this standard error (Student's t); it misses the
+    ratio on either side with the probability `rate`.
+    """
+    half = t_quantile(rate, freedom) * error
+    return math.exp(log_ratio - half), math.exp(log_ratio + half)
 
 
 def _difference_of_means(row: Sequence[float], first: int) -> float:
@@ -244,7 +286,17 @@ def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
 def _statistics(
     rows: Sequence[Sequence[float]], squares: Sequence[float], split: Sequence[int], two_sided: bool
 ) -> list[float]:
-    """Each row's difference of means over its standard deviation within the two sets.
+    """Each row's difference of means over its error; its amount if two-sided."""
+    effects = _effects(rows, squares, split)
+    if two_sided:
+        return [abs(difference) / error for difference, error in effects]
+    return [difference / error for difference, error in effects]
+
+
+def _effects(
+    rows: Sequence[Sequence[float]], squares: Sequence[float], split: Sequence[int]
+) -> list[tuple[float, float]]:
+    """Each row's difference of means, and its standard deviation within the two sets.
 
     The median deviation of all rows is added to each, so that a row whose few runs agree by chance
     does not dominate the maximum.
@@ -258,9 +310,5 @@ def _statistics(
         differences.append(-total * (1 / first + 1 / (runs - first)))
         deviations.append(math.sqrt(max(0.0, square - between) / (runs - 2)))
     typical = statistics.median(deviations)
-    if two_sided:
-        differences = list(map(abs, differences))
-    return [
-        difference / max(deviation + typical, ROUNDING)
-        for difference, deviation in zip(differences, deviations, strict=True)
-    ]
+    errors = [max(deviation + typical, ROUNDING) for deviation in deviations]
+    return list(zip(differences, errors, strict=True))

@@ -14,7 +14,6 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from busbw.core.comparison import ComparisonVerdict
 from busbw.core.finding import RunFinding
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
@@ -22,8 +21,8 @@ from busbw.core.shown import Shown
 from busbw.core.tuning import TuningChoice
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
-from busbw.stats.judging import RELEVANT_DIFFERENCE, Limits, independent, verdict
-from busbw.stats.rank_tests import Shift, holm, shift
+from busbw.stats.judging import RELEVANT_DIFFERENCE, Limits, independent, relevant
+from busbw.stats.rank_tests import holm, shift
 
 SCHEMA = "busbw.tuning/1"
 EVERY_PROTOCOL = ("Tree", "Ring")  # the other algorithms have only Simple
@@ -209,9 +208,7 @@ def adjust_p_values(ps: Sequence[float], sizes: int) -> list[float]:
 
 def is_faster(gain: Gain, limits: Limits) -> bool:
     """Whether the choice is faster: significant over all sizes, and by enough to matter (2 %)."""
-    return (
-        verdict(Shift(gain.p, gain.ratio, gain.low, gain.high), limits) is ComparisonVerdict.FASTER
-    )
+    return gain.p <= limits.level and gain.ratio <= 1 / relevant(limits)
 
 
 def slower_than_allowed(ratios: Sequence[float]) -> bool:

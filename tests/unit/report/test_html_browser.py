@@ -179,7 +179,8 @@ def test_pages_of_other_files_fit_their_windows(
         benchmarks / "capture_2xh100_202611/gpt2.jsonl",
     ]
     for number, words in enumerate(ANSWERS):
-        assert guarded([*words, "--format", "json"]) <= 1  # 1: a row has no time
+        # 1: a row has no time; 3: runs are too few to compare
+        assert guarded([*words, "--format", "json"]) in (0, 1, 3)
         files.append(tmp_path / f"answer{number}.json")
         files[-1].write_text(capsys.readouterr().out)
     views = []

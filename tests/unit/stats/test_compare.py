@@ -15,6 +15,7 @@ from busbw.core.alltoallv import traffic
 from busbw.core.cells import CellKey, cells
 from busbw.core.comparison import ComparedCell, Comparison, ComparisonVerdict
 from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
 from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
@@ -86,7 +87,7 @@ def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
     assert cell.low is not None
     assert cell.high is not None
     assert cell.ratio is not None
-    assert 1.12 < cell.low < cell.ratio < cell.high < 1.18
+    assert 1.05 < cell.low < 1.12 < cell.ratio < 1.18 < cell.high < 1.25, "runs differ by 2 %"
     assert cell.p is not None
     assert cell.p < 0.01
 
@@ -451,22 +452,61 @@ def test_different_loops_are_noted(a: str, b: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "low", "high", "p", "expected"),
+    ("ratio", "over_all", "alone", "expected"),
     [
-        (1.03, 1.02, 1.04, 0.01, ComparisonVerdict.SLOWER),
-        (1.03, 1.02, 1.04, 0.06, ComparisonVerdict.SAME),
-        (1.08, 1.01, 1.15, 0.06, ComparisonVerdict.AMBIGUOUS),
-        (1 / 1.03, 1 / 1.04, 1 / 1.02, 0.01, ComparisonVerdict.FASTER),
-        (1.01, 1.005, 1.015, 1e-9, ComparisonVerdict.SAME),
-        (1.01, None, None, 1.0, ComparisonVerdict.AMBIGUOUS),
-        (1.01, 0.94, 1.02, 0.5, ComparisonVerdict.AMBIGUOUS),
+        (1.03, (1.01, 1.05), (1.02, 1.04), ComparisonVerdict.SLOWER),
+        (1.03, (0.99, 1.07), (1.02, 1.04), ComparisonVerdict.SAME),
+        (1.08, (0.99, 1.17), (1.01, 1.15), ComparisonVerdict.AMBIGUOUS),
+        (1 / 1.03, (1 / 1.05, 1 / 1.01), (1 / 1.04, 1 / 1.02), ComparisonVerdict.FASTER),
+        (1.01, (1.002, 1.018), (1.005, 1.015), ComparisonVerdict.SAME),
+        (1.01, (1.002, 1.07), (1.005, 1.06), ComparisonVerdict.SLOWER),
+        (1.92, (0.87, 4.2), (1.83, 2.18), ComparisonVerdict.AMBIGUOUS),
+        (1.01, (None, None), None, ComparisonVerdict.AMBIGUOUS),
+        (1.01, (None, None), (0.99, 1.02), ComparisonVerdict.SAME),
+        (1.01, (0.93, 1.03), (0.94, 1.02), ComparisonVerdict.AMBIGUOUS),
     ],
 )
 def test_the_rule(
-    ratio: float, low: float | None, high: float | None, p: float, expected: ComparisonVerdict
+    ratio: float,
+    over_all: tuple[float | None, float | None],
+    alone: tuple[float, float] | None,
+    expected: ComparisonVerdict,
 ) -> None:
-    assert verdict(Shift(p, ratio, low, high), Limits()) is expected
+    assert verdict(Shift(0.5, ratio, *over_all, alone), Limits()) is expected
     assert RELEVANT_DIFFERENCE == 0.02
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 6])
+def test_a_cell_is_slower_or_faster_exactly_where_its_interval_excludes_1(count: int) -> None:
+    """By whole runs, by the spread of few, and by the samples of one run a side."""
+    verdicts = set()
+    for seed, change in enumerate((1.0, 1.0, 1.03, 1.06, 1.1, 1.3)):
+        if count == 1:
+            comparison = sweeps([change * (1 + 0.004 * (i % 3)) for i in range(12)])
+        else:
+            sides = (runs(2 * seed, [1e-3] * count, 0.01), runs(99 + seed, [change * 1e-3] * count))
+            comparison = compare(*sides)
+        for cell in comparison.cells:
+            assert cell.low is not None and cell.high is not None and cell.p is not None
+            excludes = not cell.low <= 1 <= cell.high
+            assert excludes == (cell.p <= 0.05), "the interval and p are one test"
+            decided = cell.verdict in (ComparisonVerdict.SLOWER, ComparisonVerdict.FASTER)
+            assert decided == excludes or (excludes and cell.verdict is ComparisonVerdict.SAME)
+            verdicts.add(cell.verdict)
+    assert {ComparisonVerdict.SLOWER, ComparisonVerdict.SAME} <= verdicts
+
+
+def test_a_cell_that_may_be_too_slow_leaves_the_comparison_undecided() -> None:
+    rows = [mean(1e-3, 8), mean(1e-3, 16)]
+    for first, second, expected in (
+        (1.0, 1.09, [Verdict.PASS, Verdict.UNKNOWN]),
+        (1.0, 0.92, [Verdict.PASS]),
+        (1.0, 1.02, [Verdict.PASS]),
+        (1.4, 1.5, [Verdict.FAIL]),
+    ):
+        other = one_result(mean(first * 1e-3, 8), mean(second * 1e-3, 16))
+        assert compare(one_result(*rows), other).verdicts() == expected
+    assert compare(one_result(*rows), one_result(mean(1e-3, 32))).undecided()
 
 
 def test_correlated_neighbors_count_as_fewer_samples() -> None:
