@@ -202,7 +202,7 @@ def sweep_shifts(rows: Sequence[Sequence[float]], first: int, confidence: float)
     for difference, error in _effects(centered, squares, range(first)):
         p = _share_reaching(abs(difference) / error, largest)
         low, high = difference - limit * error, difference + limit * error
-        shifts.append(Shift(p, *map(math.exp, (difference, low, high))))
+        shifts.append(Shift(p, math.exp(difference), math.exp(low), math.exp(high)))
     return shifts
 
 
