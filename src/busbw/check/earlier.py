@@ -8,8 +8,8 @@ from pathlib import Path
 
 from busbw.check.base import Check
 from busbw.check.machine import Machine
-from busbw.check.rates import interval_s
-from busbw.check.registry import HOSTNAME, compare, load_reading, take_reading
+from busbw.check.rates import HOSTNAME, interval_s
+from busbw.check.registry import compare, load_reading, take_reading
 from busbw.core.errors import UsageError
 from busbw.host.limited import within
 from busbw.host.snapshot import MADE_BY, archives_in, parse_archive, recorded

@@ -14,6 +14,7 @@ from busbw.host.settings import uptime
 from busbw.host.source import once
 
 TIME_CALL = "time"  # the call with the time of a reading
+HOSTNAME = "/proc/sys/kernel/hostname"
 UPTIME_FILE, BOOT_ID_FILE = "/proc/uptime", "/proc/sys/kernel/random/boot_id"
 SINCE_DRIVER_LOADED = "since the driver was loaded"
 RATE_UNKNOWN = "how fast they rise is not known"

@@ -50,8 +50,9 @@ from busbw.check.nic import errors as nic_errors
 from busbw.check.nvlink import fabric, switches
 from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
-from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s, time_now
+from busbw.check.rates import BOOT_ID_FILE, HOSTNAME, TIME_CALL, UPTIME_FILE, interval_s, time_now
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
+from busbw.check.trend.odd_links import of_odd_links
 from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
 from busbw.core.errors import UsageError, did_you_mean
 from busbw.core.finding import CheckRow, Verdict
@@ -80,7 +81,6 @@ MODULES: tuple[ModuleType, ...] = (
     ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun, program_path,
     gpus, host, network, expect_storage, base,
 )  # fmt: skip
-HOSTNAME = "/proc/sys/kernel/hostname"
 BOOT_FILES = (HOSTNAME, BOOT_ID_FILE, UPTIME_FILE)
 
 
@@ -168,6 +168,7 @@ def examine(
             lacking.setdefault(missing, []).append(check)
         else:
             findings += run(check, machine)
+    findings += of_odd_links(machine, checks, findings)
     findings += _unasked(findings, machine)
     findings += [_lacking(missing, unmade) for missing, unmade in lacking.items()]
     return CheckReport(

@@ -8,19 +8,27 @@ import pytest
 from tree import Tree
 
 from busbw.check.trend import text as view
-from busbw.check.trend.growth import trend
+from busbw.check.trend.odd_links import CHECKS_OF_LINKS, check_of
+from busbw.check.trend.report import trend
 from busbw.cli.check import command
+from busbw.cli.main import guarded
 from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
 from busbw.host.gpu_health import GpuHealth, Nvlink, NvmlGpus
-
-PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 
 
 def machine(
-    folder: Path, host: str, day: int, recoveries: dict[int, int], *, boot: str = "b1", **port: int
+    folder: Path,
+    host: str,
+    day: int,
+    recoveries: dict[int, int],
+    *,
+    boot: str = "b1",
+    ports: tuple[str, ...] = ("mlx5_0",),
+    **counters: int,
 ) -> str:
-    """The file of a snapshot of a host with one GPU of 18 links and a port; `recoveries` by
-    link.
+    """The file of a snapshot of a host with one GPU of 18 links and ports; `recoveries` by link,
+    `counters` of the first port, or the symbol errors of a port by its name.
     """
     links = tuple(
         Nvlink(number, active=True, errors={"recovery": recoveries.get(number, 0), "replay": 0})
@@ -37,9 +45,13 @@ def machine(
                 NvmlGpus(gpus=(GpuHealth(index=3, name="H100", links=links, pcie_replays=0),))
             ).decode(),
         )
-        .files(PORT, link_layer="InfiniBand", state="4: ACTIVE")
-        .files(f"{PORT}/counters", **{name: str(value) for name, value in port.items()})
     )
+    for name in ports:
+        own = {"symbol_error": str(counters.get(name, 0))} if len(ports) > 1 else {}
+        own |= {key: str(value) for key, value in counters.items() if key not in ports}
+        port = f"/sys/class/infiniband/{name}/ports/1"
+        tree.files(port, link_layer="InfiniBand", state="4: ACTIVE")
+        tree.files(f"{port}/counters", **own)
     path = folder / f"{host}-{day}.jsonl"
     lines = [
         {"schema": "busbw.host/1"},
@@ -74,6 +86,49 @@ def test_the_link_that_differs_is_named(tmp_path):
         " others did" in text
     )
     assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in text
+
+
+RECOVERED = {14: 3}  # once is too often
+ALL_LINKS = dict.fromkeys(range(18), 40)
+FEW = {"symbol_error": 30}  # fewer than 120 an hour
+
+
+@pytest.mark.parametrize(
+    ("links", "counters", "checks"),
+    [
+        pytest.param({}, {}, [], id="nothing grew"),
+        pytest.param(RECOVERED, {}, ["nvlink-errors"], id="too few to differ"),
+        pytest.param({14: 505}, {}, ["nvlink-errors"], id="a link that differs"),
+        pytest.param(ALL_LINKS, {}, ["nvlink-errors"], id="all links alike"),
+        pytest.param({}, {"symbol_error": 60_000}, ["nic-symbol-errors"], id="too fast"),
+        pytest.param({}, {"symbol_error": 65_535}, ["nic-symbol-errors"], id="saturated"),
+        pytest.param({}, FEW, [], id="one port has no others to differ from"),
+        pytest.param({}, {"link_downed": 40}, ["nic-flap"], id="down too often"),
+        pytest.param({}, {"mlx5_1": 30}, ["nic-symbol-errors"], id="slow, but unlike the others"),
+    ],
+)
+def test_trend_and_since_say_the_same_of_two_snapshots(links, counters, checks, tmp_path, capsys):
+    ports = ("mlx5_0", "mlx5_1", "mlx5_2") if "mlx5_1" in counters else ("mlx5_0",)
+    files = []
+    for day in (1, 2):
+        grown = {name: count * (day - 1) for name, count in counters.items()}
+        errors = {link: count * (day - 1) for link, count in links.items()}
+        files.append(machine(tmp_path, "h1", day, errors, ports=ports, **grown))
+    report = trend(files)
+    told = {check_of(outlier.growth) for outlier in report.odd}
+    told |= {fault.id for fault in report.faults if fault.verdict in (Verdict.FAIL, Verdict.WARN)}
+    words = ["check", "--from", files[1], "--since", files[0], "--format", "json"]
+    guarded([*words, *(word for row_id in CHECKS_OF_LINKS for word in ("--only", row_id))])
+    since = [
+        finding
+        for finding in json.loads(capsys.readouterr().out)["findings"]
+        if finding["verdict"] in ("fail", "warn")
+    ]
+    assert {finding["name"] for finding in since} == set(checks)
+    assert {finding["id"] for finding in since} == told
+    assert bool(since) == any(
+        verdict in (Verdict.FAIL, Verdict.WARN) for verdict in report.verdicts()
+    )
 
 
 def test_the_link_that_differs_most_is_first(tmp_path):

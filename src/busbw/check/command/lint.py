@@ -21,7 +21,8 @@ from busbw.check.command.parse_line import parse
 from busbw.check.command.script_parser import ScriptCommand, commands
 from busbw.check.launcher.programs import OpenMpi, open_mpi, shell_open_mpi
 from busbw.check.machine import ENVIRONMENT, USER, Machine
-from busbw.check.registry import CHECKS, HOSTNAME, RULES, run
+from busbw.check.rates import HOSTNAME
+from busbw.check.registry import CHECKS, RULES, run
 from busbw.check.shell_words import assignment, word
 from busbw.check.types import CommandReport, LineReport, ReportedFinding
 from busbw.core.env import carried

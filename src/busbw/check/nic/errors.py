@@ -34,7 +34,8 @@ FLAP = CheckRow(
     right=(
         f"at most {MANY_FLAPS} times in 24 hours between two readings (--watch-for, --since); "
         f"with one reading, fewer than {MANY_FLAPS} times "
-        "since the driver was loaded, above the median of this host's ports"
+        "since the driver was loaded, above the median of this host's ports; no port unlike the"
+        " others between two readings"
     ),
     why=(
         "While a link is down the job's connections wait. After some seconds they break (NCCL error"
@@ -180,7 +181,7 @@ SYMBOL_ERRORS = CheckRow(
     right=(
         f"at most {PER_HOUR} per hour between two readings (--watch-for, --since); with one "
         f"reading, at most {PER_HOUR} in all, and "
-        "no counter at its maximum"
+        "no counter at its maximum; no port unlike the others between two readings"
     ),
     why=(
         "A packet with such an error is lost. RDMA retransmits it and every packet after it. "

@@ -185,7 +185,8 @@ ERRORS = CheckRow(
     right=(
         f"no recoveries, and no link with {MIN_OUTLIER} or more errors and over {MIN_OUTLIER} times"
         " the median of all links, between two readings "
-        "(--watch-for, --since) or since the driver was loaded"
+        "(--watch-for, --since) or since the driver was loaded; no link unlike the others between"
+        " two readings"
     ),
     why=(
         "A link fixes errors by retransmitting, which at first only costs time. Recoveries "

@@ -152,7 +152,8 @@ AER_CORRECTABLE = CheckRow(
     title="correctable PCIe errors since boot",
     right=(
         "between two readings (--watch-for, --since) no more than the bit error rate of 10^-12 "
-        "allows; with one reading, no more than it allows in an hour"
+        "allows, and no device unlike the others; with one reading, no more than it allows in an"
+        " hour"
     ),
     why=(
         "Each is a packet that was retransmitted. Many of them cost bandwidth and announce a"

@@ -1,6 +1,5 @@
-"""Error counts of links, how they grew between snapshots, and the report on all hosts."""
+"""Error counts of links, and how they grew between readings of a machine."""
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -11,15 +10,9 @@ import msgspec
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie.errors import aer_counts
-from busbw.check.rates import BOOT_ID_FILE, TIME_CALL
-from busbw.check.registry import HOSTNAME
-from busbw.check.trend.outliers import find_outliers
-from busbw.check.trend.types import Growth, TrendReport
-from busbw.core.counters import Counter as Row
-from busbw.core.counters import CounterKind, Owner
+from busbw.check.rates import BOOT_ID_FILE, HOSTNAME, TIME_CALL, Count, risen
+from busbw.check.trend.types import Growth
 from busbw.core.errors import UsageError
-from busbw.core.telemetry import increase
-from busbw.core.watch_counters import watched_by_name
 from busbw.host.nvml_health import read_health
 from busbw.host.snapshot import recorded
 
@@ -42,6 +35,7 @@ Key = tuple[str, str, str]  # kind, link, counter
 class SnapshotCounts(msgspec.Struct, frozen=True):
     """The error counts of one snapshot."""
 
+    file: str
     host: str
     at: datetime
     boot: str
@@ -90,59 +84,22 @@ def read_counts(file: str) -> SnapshotCounts:
             f"{file}: the snapshot has no time", "busbw check --save FILE writes one with the time"
         ) from error
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return SnapshotCounts(
-        machine.text(HOSTNAME) or file, at, machine.text(BOOT_ID_FILE) or "", error_counts(machine)
-    )
+    host, boot = machine.text(HOSTNAME) or file, machine.text(BOOT_ID_FILE) or ""
+    return SnapshotCounts(file, host, at, boot, error_counts(machine))
 
 
-def trend(files: Sequence[str]) -> TrendReport:
-    """The report on all snapshots. UsageError if no host has two of different times."""
-    by_host: dict[str, list[SnapshotCounts]] = defaultdict(list)
-    for file in files:
-        snapshot = read_counts(file)
-        by_host[snapshot.host].append(snapshot)
-    reasons: dict[str, str] = {}
-    compared: dict[str, list[SnapshotCounts]] = {}
-    for host, snapshots in by_host.items():
-        if len({snapshot.at for snapshot in snapshots}) < 2:
-            reasons[host] = "only one snapshot"
-        else:
-            compared[host] = sorted(snapshots, key=lambda snapshot: snapshot.at)
-    if not compared:
-        raise UsageError(
-            f"no host has two snapshots of different times among {len(files)} files",
-            "busbw check --save FILE, again later",
-        )
-    growths: list[Growth] = []
-    for host, snapshots in sorted(compared.items()):
-        growths += _growths_of_host(host, snapshots)
-    without = compared.keys() - {growth.host for growth in growths}
-    reasons |= dict.fromkeys(without, "no error counter of a link is in all its snapshots")
-    kinds: dict[tuple[str, str], list[Growth]] = defaultdict(list)
-    for growth in growths:
-        kinds[growth.kind, growth.counter].append(growth)
-    odd = [link for alike in kinds.values() for link in find_outliers(alike)]
-    links = {(growth.kind, growth.host, growth.link) for growth in growths}
-    return TrendReport(
-        hosts=sorted(compared),
-        hours=max((_hours(snapshots) for snapshots in compared.values()), default=0.0),
-        links=dict(Counter(kind for kind, _, _ in links)),
-        odd=sorted(odd, key=lambda link: link.chance),
-        grown=sorted((growth for growth in growths if growth.by), key=lambda growth: -growth.by),
-        reasons=dict(sorted(reasons.items())),
-    )
-
-
-def _hours(snapshots: Sequence[SnapshotCounts]) -> float:
+def hours_between(snapshots: Sequence[SnapshotCounts]) -> float:
+    """From the first to the last."""
     return (snapshots[-1].at - snapshots[0].at).total_seconds() / 3600
 
 
-def _growths_of_host(host: str, snapshots: Sequence[SnapshotCounts]) -> Iterator[Growth]:
-    """The growth of every counter that is in all snapshots."""
+def growths(host: str, snapshots: Sequence[SnapshotCounts]) -> Iterator[Growth]:
+    """The growth of every counter that is in all snapshots of a host."""
     everywhere = set.intersection(*(set(snapshot.counts) for snapshot in snapshots))
     for key in sorted(everywhere):
         steps = [
-            _growth_between(key[2], before, after, key) for before, after in pairwise(snapshots)
+            _growth(key[2], before.counts[key], after.counts[key], booted=before.boot != after.boot)
+            for before, after in pairwise(snapshots)
         ]
         yield Growth(
             host=host,
@@ -150,25 +107,44 @@ def _growths_of_host(host: str, snapshots: Sequence[SnapshotCounts]) -> Iterator
             link=key[1],
             counter=key[2],
             by=sum(by for by, _ in steps),
-            hours=_hours(snapshots),
+            hours=hours_between(snapshots),
             grown=sum(by > 0 for by, _ in steps),
             periods=len(steps),
             at_least=any(more for _, more in steps),
         )
 
 
-def _growth_between(
-    name: str, before: SnapshotCounts, after: SnapshotCounts, key: Key
-) -> tuple[int, bool]:
-    """How much a counter grew, and whether it may be more.
+def growths_since(earlier: Machine, now: Machine, hours: float) -> Iterator[Growth]:
+    """The growth of every counter of two readings of a machine since its last boot."""
+    before, after = error_counts(earlier), error_counts(now)
+    host = now.text(HOSTNAME) or ""
+    for key in sorted(before.keys() & after.keys()):
+        by, more = _growth(key[2], before[key], after[key], booted=False)
+        yield Growth(
+            host=host,
+            kind=key[0],
+            link=key[1],
+            counter=key[2],
+            by=by,
+            hours=hours,
+            grown=int(by > 0),
+            at_least=more,
+        )
 
-    After a reset all of its value is new.
+
+def link_name(growth: Growth) -> str:
+    """The link without the interface that has the counter."""
+    return growth.link.split()[0] if growth.kind == PORT else growth.link
+
+
+def _growth(name: str, was: int, now: int, *, booted: bool) -> tuple[int, bool]:
+    """How much a counter grew, and whether it may be more: after a reset all of its value is new,
+    and a saturated one misses what comes later.
     """
-    row = watched_by_name().get(name) or Row(name, Owner.GPU, "", CounterKind.LOSS, "")
-    was, now = before.counts[key], after.counts[key]
-    if before.boot != after.boot:
+    if booted:
         return now, True
-    by = increase(row, was, now)
+    by = risen(name, was, now)
     if by is None:
-        return (now if now < was else 0), True
-    return by, row.saturates and now == (1 << row.bits) - 1
+        return 0, True
+    was_reset = now < was and by == now
+    return by, was_reset or Count(name, now, "").saturated

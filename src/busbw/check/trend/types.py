@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.check.types import Fault
 from busbw.core.finding import Verdict
 from busbw.core.shown import Shown
 
@@ -40,7 +41,8 @@ class TrendReport(Shown, msgspec.Struct, tag="busbw.trend/1", tag_field="schema"
     """The report on all hosts.
 
     `links` is the number of links compared, by kind. `grown` are the counters that grew. `reasons`
-    say by host why it could not be compared.
+    say by host why it could not be compared. `faults` are what the checks of links find since the
+    first snapshot of a host's last boot, as `busbw check --since` does.
     """
 
     hosts: list[str]
@@ -49,10 +51,12 @@ class TrendReport(Shown, msgspec.Struct, tag="busbw.trend/1", tag_field="schema"
     odd: list[OutlierLink]
     grown: list[Growth]
     reasons: dict[str, str] = {}
+    faults: list[Fault] = []
 
     def verdicts(self) -> list[Verdict]:
-        """Pass if links were compared, a warning for each that differs, and unknown for a host that
-        was not compared.
+        """Pass if links were compared, a warning for each that differs, unknown for a host that was
+        not compared, and those of the faults.
         """
         verdicts = [Verdict.PASS if self.links else Verdict.UNKNOWN]
+        verdicts += [fault.verdict for fault in self.faults if not fault.optional]
         return verdicts + [Verdict.WARN] * len(self.odd) + [Verdict.UNKNOWN] * len(self.reasons)

@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from busbw.check.trend import text as view
-from busbw.check.trend.growth import trend
+from busbw.check.trend.report import trend
 from busbw.cli.options.shared import fail_on_option, format_option
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
@@ -19,8 +19,9 @@ def command(files: tuple[str, ...], fail_on: Verdict, format_name: str) -> int:
     """Compare snapshots of several times: how the errors of each NVLink, port and PCIe device grew,
     and which link differs from the others.
 
-    Snapshots of any number of hosts may be given, in any order: each has its host and time. A
-    link that differs is a warning.
+    Snapshots of any number of hosts may be given, or folders of them, in any order: each has its
+    host and time. A link that differs is a warning. The checks of links judge what rose since a
+    host's last boot, as with `busbw check --since`.
     """
     report = trend(files)
     if format_name == "json":
