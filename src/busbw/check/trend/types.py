@@ -42,7 +42,7 @@ class TrendReport(Shown, msgspec.Struct, tag="busbw.trend/1", tag_field="schema"
 
     `links` is the number of links compared, by kind. `grown` are the counters that grew. `reasons`
     say by host why it could not be compared. `faults` are what the checks of links find since the
-    first snapshot of a host's last boot, as `busbw check --since` does.
+    first snapshot of a host's last boot, as --since of `busbw check` does.
     """
 
     hosts: list[str]

@@ -21,7 +21,7 @@ def command(files: tuple[str, ...], fail_on: Verdict, format_name: str) -> int:
 
     Snapshots of any number of hosts may be given, or folders of them, in any order: each has its
     host and time. A link that differs is a warning. The checks of links judge what rose since a
-    host's last boot, as with `busbw check --since`.
+    host's last boot, as --since of busbw check does.
     """
     report = trend(files)
     if format_name == "json":
