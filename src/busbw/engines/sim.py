@@ -64,6 +64,7 @@ class SimEngine(Engine):
         self.ranks: Sequence[int] = range(ranks)
         self._p = {name: row.default for name, row in PARAMETERS.items()} | parameters
         self._random = random.Random(int(self._p["seed"]))
+        self._noise_share, self._outliers = self._p["noise"], self._p["outlier"]
         self._now = 0.0
         self._waited_s = 0.0  # for the late rank, so far
         self._marks: dict[int, tuple[float, float]] = {}
@@ -161,8 +162,8 @@ class SimEngine(Engine):
         return slow * (self._p["alpha_us"] * 1e-6 + wire)
 
     def _noise(self) -> float:
-        factor = max(0.2, self._random.gauss(1.0, self._p["noise"]))
-        return factor * 10 if self._random.random() < self._p["outlier"] else factor
+        factor = max(0.2, self._random.gauss(1.0, self._noise_share))
+        return factor * 10 if self._random.random() < self._outliers else factor
 
     def _move(self, call: CollectiveCall) -> None:
         """Run the reference moves on the ranks' data.

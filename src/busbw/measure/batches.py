@@ -223,7 +223,7 @@ class HeldBatches:
         for number in range(lead_in):
             parts += [fence, launches[-1 - number % len(launches)]]
         for number, launch in enumerate(launches):
-            parts += [fence] * self._random.randint(1, 2)
+            parts += [fence] * (1 + self._random.getrandbits(1))
             parts += [
                 Mark(2 * number),
                 ProgramMarker.CLOCK,
@@ -236,15 +236,19 @@ class HeldBatches:
 
     def _calls(self, parts: Sequence[Part]) -> list[Launch]:
         """The parts as functions of Python, for an engine without a loop."""
-        clock, note = time.perf_counter, self._clocks_s.append
+        clock, note, mark = time.perf_counter, self._clocks_s.append, self._engine.mark
+
+        def note_clock() -> None:
+            note(clock())
+
         calls: list[Launch] = []
         for part in parts:
             if isinstance(part, Mark):
-                calls.append(partial(self._engine.mark, part.index))
-            elif part is ProgramMarker.CLOCK:
-                calls.append(lambda: note(clock()))
+                calls.append(partial(mark, part.index))
             elif not isinstance(part, ProgramMarker):
                 calls.append(part)
+            elif part is ProgramMarker.CLOCK and self._costs:
+                calls.append(note_clock)
         return calls
 
 
