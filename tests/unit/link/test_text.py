@@ -87,7 +87,7 @@ def test_lightness_alone_distinguishes_shares():
     assert all(b > 1.5 * a for a, b in itertools.pairwise(shades))
 
 
-@pytest.mark.parametrize("count", [1, 2, 64, 300])
+@pytest.mark.parametrize("count", [1, 2, 64, 150])
 def test_any_number_of_hosts_is_drawn(count):
     flows = [
         PairFlow(rail=0, sender=at, receiver=(at + 1) % count, rate=1e9)

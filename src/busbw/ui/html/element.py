@@ -6,6 +6,7 @@ adds the head and the style; `findings` shows findings as cards.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
 from xml.etree.ElementTree import Element, tostring
 
@@ -34,11 +35,16 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Element:
     Attributes are spelled as Python names: `class_` is class, `aria_hidden` is aria-hidden.
     """
     html_attributes = {
-        key.rstrip("_").replace("_", "-"): clean(str(value))
+        _html_name(key): clean(str(value))
         for key, value in attributes.items()
         if value is not None
     }
     return add(Element(name, html_attributes), *children)
+
+
+@cache
+def _html_name(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
 
 
 def add(element: Element, *children: Child) -> Element:
@@ -58,6 +64,8 @@ def add(element: Element, *children: Child) -> Element:
 
 def clean(text: str) -> str:
     """The text with U+FFFD for each character that a page must not hold."""
+    if text.isascii() and text.isprintable():
+        return text
     return _UNFIT.sub("\ufffd", text)
 
 
