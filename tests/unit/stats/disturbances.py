@@ -140,19 +140,25 @@ class Trial:
         return self.decision.stopped == "ok" and not low <= self.true <= high
 
 
-def trial(regime: Regime, sampling: Sampling, seed: int, between: int = BETWEEN) -> Trial:
+def trial(
+    regime: Regime, sampling: Sampling, seed: int, between: int = BETWEEN, every: int = 1
+) -> Trial:
     """The sampling loop, where between two visits about `between` samples of other cells are
-    taken, in another order each time.
+    taken, in another order each time. One of `every` moments between visits counts for the true
+    median.
     """
     rng = random.Random(seed)
     levels, cv = regime(rng), rng.choice(CVS)
-    moments = (level * noise(rng, cv) for level in levels)
+
+    def moments(number: int, step: int = 1) -> list[float]:
+        return [level * noise(rng, cv) for level in itertools.islice(levels, 0, number, step)]
+
     visits: list[list[float]] = []
     away: list[list[float]] = []
     decision = Decision(more=first_visit_samples(sampling, VISIT_S / SAMPLES_PER_VISIT))
     while decision.more:
-        visits.append(list(itertools.islice(moments, decision.more)))
-        away.append(list(itertools.islice(moments, round(between * rng.uniform(0.5, 1.5)))))
+        visits.append(moments(decision.more))
+        away.append(moments(round(between * rng.uniform(0.5, 1.5)), every))
         decision = next_step(visits, sampling, sum(map(len, visits)) * VISIT_S / SAMPLES_PER_VISIT)
     counted = [*visits[decision.dropped :], *away[decision.dropped :]]
     return Trial(visits, decision, median(itertools.chain.from_iterable(counted)))
