@@ -46,7 +46,8 @@ def check_schema(*texts: str) -> None:
     for text in texts:
         document = json.loads(text)
         name = f"{document['schema'].replace('/', '-')}.schema.json"
-        jsonschema.validate(document, json.loads((files("busbw") / "schemas" / name).read_text()))
+        schema = json.loads((files("busbw") / "schemas" / name).read_text())
+        jsonschema.Draft202012Validator(schema).validate(document)
 
 
 DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")

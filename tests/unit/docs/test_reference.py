@@ -26,14 +26,17 @@ def test_the_committed_files_are_not_stale(
 
 
 def test_changed_missing_and_foreign_files_are_stale(generate: ModuleType, tmp_path: Path) -> None:
-    generate.write(tmp_path)
-    assert generate.stale(tmp_path) == []
+    def pages() -> dict[str, str]:
+        return {name: f"# {name}\n" for name in ("engines.md", "options.md", "views.md")}
+
+    generate.write(tmp_path, pages)
+    assert generate.stale(tmp_path, pages) == []
     (tmp_path / "views.md").write_text("# Views\n")
     (tmp_path / "engines.md").unlink()
     (tmp_path / "old-page.md").write_text("")
-    assert generate.stale(tmp_path) == ["engines.md", "old-page.md", "views.md"]
-    generate.write(tmp_path)
-    assert generate.stale(tmp_path) == []
+    assert generate.stale(tmp_path, pages) == ["engines.md", "old-page.md", "views.md"]
+    generate.write(tmp_path, pages)
+    assert generate.stale(tmp_path, pages) == []
     assert not (tmp_path / "old-page.md").exists()
 
 
