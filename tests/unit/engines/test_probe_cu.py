@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.xdist_group("probe.cu"),  # which is built once
 ]
 
+EXAMPLES = max(100, settings().max_examples)  # of many types, operators and ranks
 OPS = (None, *REDOPS)
 COMBINATIONS = [(dtype, op) for dtype in DTYPES for op in OPS]
 
@@ -54,7 +55,7 @@ def library(tmp_path_factory):
     command = [
         COMPILER,
         "-std=c++17",
-        "-O1",
+        "-O0",
         "-fno-strict-aliasing",
         "-shared",
         "-fPIC",
@@ -139,7 +140,7 @@ AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY = (
 AVERAGE_OF_ONE_RANK = (Probe(5, BY_NAME["uint64"], redop_named("avg"), 1), 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(
     probes(),
     st.sampled_from(["sent", "reduced", "untouched"]),
@@ -160,7 +161,7 @@ def test_fill_writes_the_same_bits_as_numpy(library, case, kind, first, length, 
     assert buffer.around == {0xEE}, "wrote outside its region"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(
     probes(),
     st.sampled_from(["sent", "reduced", "untouched"]),
