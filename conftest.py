@@ -256,6 +256,12 @@ def warm_busbw() -> str:
 
 
 @pytest.fixture
+def ranks_are_forks(monkeypatch: pytest.MonkeyPatch, warm_busbw: str) -> None:
+    """What a test starts, not how it starts, is what it is about: warm_python.py."""
+    monkeypatch.setattr(sys, "executable", warm_busbw)
+
+
+@pytest.fixture
 def recorded() -> Path:
     """The folder of recorded data."""
     return HERE / "recorded"

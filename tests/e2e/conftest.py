@@ -48,12 +48,6 @@ def other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ranks_are_forks(monkeypatch: pytest.MonkeyPatch, warm_busbw: str) -> None:
-    """What a test starts, not how it starts, is what it is about: warm_python.py."""
-    monkeypatch.setattr(sys, "executable", warm_busbw)
-
-
-@pytest.fixture
 def run(tmp_path: Path) -> Busbw:
     """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword
     arguments set variables.

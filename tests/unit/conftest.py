@@ -44,12 +44,6 @@ def no_pauses_between_readings_of_the_load() -> Iterator[None]:
 
 
 @pytest.fixture
-def forked_programs(warm_busbw: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test, and busbw in it, starts as `sys.executable` is a fork of one process."""
-    monkeypatch.setattr(sys, "executable", warm_busbw)
-
-
-@pytest.fixture
 def logged() -> Iterator[Callable[[], list[str]]]:
     """`logged()` are the messages that busbw has logged so far, from INFO on."""
     logger, handler = logging.getLogger("busbw"), BufferingHandler(capacity=10_000)

@@ -114,7 +114,7 @@ def test_a_node_of_several_reads_the_file_from_stdin(snapshots, capfd, monkeypat
     assert code == 0 and finding["id"] == "BW298" and finding["verdict"] in ("fail", "unknown")
 
 
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_the_file_travels_to_the_hosts(snapshots, capfd):
     (snapshots / "much.toml").write_text("[memory]\nram_bytes = 999999999999999\n")
     code, out, err = run(

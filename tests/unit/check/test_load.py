@@ -151,7 +151,7 @@ def test_a_load_may_take_a_minute_and_both_directions_of_16_gpus():
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="a machine without GPUs is needed")
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_load_of_a_machine_without_gpus_gives_the_reason():
     answer = json.loads(Loaded(0.1).call(CALL, str).text)
     assert answer["gpus"] == [] and answer["reason"]

@@ -31,7 +31,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Build) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None:
     busbw = f"{sys.executable} -m busbw"
     script = (

@@ -12,7 +12,7 @@ import pytest
 
 from busbw.engines.nccl_log import Log, expanded, listening
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 LIMIT_S = 60
 BEFORE_2_28 = """\
 a1:11434:11434 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so).

@@ -15,7 +15,7 @@ from ras_service import TEXT_BEHIND, TEXT_FINE, as_json, comm, missing, rank, se
 
 from busbw.cli.main import guarded
 
-pytestmark = pytest.mark.usefixtures("forked_programs")
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 
 
 @contextlib.contextmanager

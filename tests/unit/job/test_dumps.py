@@ -68,7 +68,7 @@ def test_no_such_folder_is_a_usage_error():
         outstanding(["/nowhere/at/all"])
 
 
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_dumps_alone_name_the_rank_and_since_when(dumps, capsys):
     code = guarded(
         [
@@ -91,7 +91,7 @@ def test_dumps_alone_name_the_rank_and_since_when(dumps, capsys):
     )
 
 
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_dumps_name_the_rank_where_all_counts_are_equal(dumps, capsys):
     """The rank is in Python code between two collectives: NCCL knows its process, host and GPU,
     the dumps what it did not call.

@@ -75,7 +75,7 @@ print(json.dumps([result.world.ranks, [row.size_bytes for row in result.rows], r
 """
 
 
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_ranks_are_started_and_followed() -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     result = subprocess.run(

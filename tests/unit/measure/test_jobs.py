@@ -193,7 +193,7 @@ def test_a_failing_rank_reports_reason_and_exit_code(
     assert failures[0].hint.startswith(hint)
 
 
-@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.usefixtures("ranks_are_forks")
 def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.measure.rank", job]

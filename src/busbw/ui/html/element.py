@@ -35,9 +35,7 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Element:
     Attributes are spelled as Python names: `class_` is class, `aria_hidden` is aria-hidden.
     """
     html_attributes = {
-        _html_name(key): clean(str(value))
-        for key, value in attributes.items()
-        if value is not None
+        _html_name(key): clean(str(value)) for key, value in attributes.items() if value is not None
     }
     return add(Element(name, html_attributes), *children)
 
