@@ -86,7 +86,12 @@ def _of_trend(report: TrendReport) -> list[CheckReport]:
         _finding("trend", Verdict.UNKNOWN, f"{host}: {reason}")
         for host, reason in report.reasons.items()
     ]
-    return _one(odd + reasons)
+    faults = [
+        _finding(fault.name, fault.verdict, f"{fault.message}, on {fold(fault.hosts)}")
+        for fault in report.faults
+        if not fault.optional
+    ]
+    return _one(odd + faults + reasons)
 
 
 def _of_comparison(comparison: Comparison) -> list[CheckReport]:

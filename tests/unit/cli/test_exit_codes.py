@@ -144,7 +144,8 @@ def of_check_job(verdict: Verdict, patch: Patch) -> Words:
 
 def of_check_trend(verdict: Verdict, _patch: Patch) -> Words:
     errors = {14: 170} if verdict is WARN else {}
-    files = [machine(Path(), "h1", 1, {}), machine(Path(), "h1", 4, errors)]
+    down = {"link_downed": 255} if verdict is FAIL else {}  # the most that it can hold
+    files = [machine(Path(), "h1", 1, {}, **down), machine(Path(), "h1", 4, errors, **down)]
     if verdict is UNKNOWN:
         files.append(machine(Path(), "h2", 1, {}))
     return ["check", "trend", *files]

@@ -78,11 +78,7 @@ def _text_without_odd(report: TrendReport) -> str:
 def _warning(odd: OutlierLink) -> str:
     growth = odd.growth
     periods = f"{growth.grown} of {counted(growth.periods, 'period')}"
-    return (
-        f"WARN    {differs(odd)}\n"
-        f"        seen: in {periods}; {seen(odd)}\n"
-        f"        fix: {FIX}\n"
-    )
+    return f"WARN    {differs(odd)}\n        seen: in {periods}; {seen(odd)}\n        fix: {FIX}\n"
 
 
 def differs(odd: OutlierLink) -> str:
