@@ -210,12 +210,8 @@ def _low_rank(factors: str) -> dict[str, Any]:
     """A matrix whose rank is below the one sent, and tensors that are no matrices, arrive
     exactly in one step; a step of zeros between them changes nothing.
     """
-    worker, errors = (
-        worker_of(
-            settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2, factors=factors)
-        ),
-        [],
-    )
+    columns, errors = 2 * dist.get_world_size() + 2, []
+    worker = worker_of(settings(method="powersgd", matrix_rank=columns, factors=factors))
     for step in range(3):
         gradients = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
         expected = torch.stack(gradients).double().mean(0)
@@ -250,10 +246,8 @@ powersgd_rough = scenario(_low_rank, "bf16")
 def powersgd_without_a_matrix() -> dict[str, Any]:
     """Nothing is compressed."""
     worker = worker_of(settings(method="powersgd"))
-    result, expected = (
-        exchanged(worker, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]),
-        average(0)[:3_017],
-    )
+    result = exchanged(worker, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:])
+    expected = average(0)[:3_017]
     return {
         "error": float((result.double() - expected).norm() / expected.norm()),
         "digest": digest(result),
