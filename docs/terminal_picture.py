@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from busbw.measure.formats import table_rich as table
+from busbw.measure.formats import table
 from busbw.report.read import read
+from busbw.ui.colors import with_colors
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "benchmarks" / "visits_202611" / "shown.json"
@@ -22,7 +23,7 @@ _FONT = re.compile(r"\s*@font-face \{.*?\}\n", re.DOTALL)  # would be fetched fr
 def picture() -> str:
     """The SVG."""
     result = read(RECORD.read_bytes(), RECORD.name)
-    rows = [table.row(result, row, COLUMNS) for row in result.rows]
+    rows = [Text(table.row(result, row, COLUMNS)) for row in result.rows]
     console = Console(
         record=True,
         width=COLUMNS,
@@ -32,9 +33,10 @@ def picture() -> str:
         _environ={"TERM": "xterm"},  # the same picture in every terminal
     )
     console.print(Text(f"$ {COMMAND}", style="bold"))
-    console.print(table.header(result, COLUMNS), end="")
+    console.print(Text(table.header(result, COLUMNS)), end="")
     for part in [*rows[:FIRST], Text("...\n", style="dim"), *rows[-LAST:]]:
         console.print(part, end="", soft_wrap=True)
-    console.print(table.footer(result, COLUMNS), soft_wrap=True, end="")
+    footer = Text.from_ansi(with_colors(table.footer(result, COLUMNS)))
+    console.print(footer, soft_wrap=True, end="")
     svg = console.export_svg(title="busbw", theme=MONOKAI, unique_id="busbw")
     return _FONT.sub("", svg).replace("Fira Code", "monospace").rstrip() + "\n"

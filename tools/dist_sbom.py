@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "native" / "Cargo.toml"
 PLUGIN = "busbw-plugin"  # the crate that becomes the library
 # Of packages whose metadata has no license expression, from their license files.
-LICENSES = {"markdown-it-py": "MIT", "mdurl": "MIT", "nvidia-ml-py": "BSD-3-Clause", "rich": "MIT"}
+LICENSES = {"nvidia-ml-py": "BSD-3-Clause"}
 LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORECASE)
 
 

@@ -16,6 +16,7 @@ import click
 from busbw.cli.commands import PURPOSES, command_row, commands, with_examples
 from busbw.cli.config.option import config_option
 from busbw.cli.streams import ReaderGone, bug, guarded_stdout, print_err, stop_writing
+from busbw.cli.terminal import add_color, color_option
 from busbw.core.errors import BusbwError, Exit, UsageError, did_you_mean
 from busbw.core.extensions import ACCEL, COMMANDS_OF_ACCEL, INSTALL_ACCEL
 from busbw.core.garbage import collect_seldom
@@ -44,6 +45,7 @@ class _Lazy(click.Group):
         add_config(command, cmd_name)
         if row.tables:
             add_wide(command)
+        add_color(command)
         add_verbose(command)
         if ctx.resilient_parsing:  # a shell asks for completions
             from busbw.cli.completion import add_completion
@@ -81,6 +83,7 @@ def _no_such_command(name: str) -> UsageError:
     epilog="`busbw COMMAND --help` has each command's options, and examples.",
 )
 @config_option
+@color_option
 @click.version_option(__version__, "--version", prog_name="busbw")
 def cli() -> None:
     """Measure collectives between GPUs, verify their data, and compare the speed with what the

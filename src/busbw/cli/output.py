@@ -8,12 +8,14 @@ from typing import Any
 
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, print_err, print_out, stop_writing
+from busbw.core.cells import figures
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.engines.registry import is_in_process
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
+from busbw.measure.formats.one_line import first_look
 from busbw.measure.job import Job
 from busbw.measure.record import RunRecord
 from busbw.measure.sink import OWN, Frontend, Sink
@@ -164,13 +166,21 @@ class SweepOutput(RunOutput):
         super().take(event)
 
     def show(self, event: Event, result: Outcome) -> None:
-        """Print header, rows and footer; a view that does not stream prints all with the footer."""
+        """Print header, rows and footer; a view that does not stream prints all with the footer.
+
+        Rows of precise timing are final after many rounds. Where no status line shows that, the
+        first round's go to stderr, unless they come fast.
+        """
         assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
         elif isinstance(event, RowDone) and event.final and self.view.streams:
-            self._print("row", result, event.row)
+            wrong = any(figure.cell.wrong for figure in figures(event.row))
+            self._print("row", result, event.row, alarm=wrong)
             self._printed += 1
+        elif isinstance(event, RowDone) and self.view.streams:
+            if self._status.is_due and not self._status.visible:
+                print_err(f"measured once: {first_look(event.row)}")
         elif isinstance(event, Ended):
             self._print("footer", result)
 
@@ -181,8 +191,8 @@ class SweepOutput(RunOutput):
         else:
             super().print_note(note)
 
-    def _print(self, part: str, *arguments: Any) -> None:
-        print_out(getattr(self.view, part)(*arguments))
+    def _print(self, part: str, *arguments: Any, alarm: bool = False) -> None:
+        print_out(getattr(self.view, part)(*arguments), alarm=alarm)
 
 
 class JsonOutput(RunOutput):

@@ -13,7 +13,7 @@ from busbw.cli.options.sweep import SOAK_ROUNDS, SWEEP_OPTIONS, TIMED
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.run_page import keep_and_write_page, page_target
 from busbw.cli.streams import print_err
-from busbw.cli.terminal import is_terminal, width
+from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError, worst
 from busbw.core.finding import Verdict
@@ -84,7 +84,7 @@ def run_sweep(
         refuse_ran("json" if to_stdout else format_name)
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
-    output_view = view("json" if to_stdout else format_name, width(), colors=is_terminal(), ran=ran)
+    output_view = view("json" if to_stdout else format_name, width(), ran=ran)
     fields |= {
         "net": fields["net"] or "",
         "program": "busbw run",

@@ -14,7 +14,7 @@ from busbw.cli.output import exit_code
 from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, PatternSelection, pattern_text
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
-from busbw.cli.terminal import is_terminal, width
+from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
 from busbw.core.pattern import Pattern
@@ -120,8 +120,7 @@ def command(
         _write(_document_text(content, format_name, name, output), output)
         return int(Exit.OK)
     columns = None if output else width()
-    colors = output is None and is_terminal()
-    _write(render(content, format_name, name, columns, colors=colors, ran=ran), output)
+    _write(render(content, format_name, name, columns, ran=ran), output)
     return exit_code(content)
 
 

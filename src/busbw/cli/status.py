@@ -4,6 +4,7 @@ import sys
 import time
 
 from busbw.cli.streams import before_output
+from busbw.cli.terminal import takes_escapes
 from busbw.core.rank_messages import Working
 from busbw.core.unseen import escape_invisible
 
@@ -15,13 +16,18 @@ class StatusLine:
     """The line, on stderr if that is a terminal. Any other output erases it first."""
 
     def __init__(self) -> None:
-        self.visible = sys.stderr is not None and sys.stderr.isatty()
+        self.visible = sys.stderr is not None and sys.stderr.isatty() and takes_escapes()
         self._quiet_since, self._shown = time.monotonic(), False
         before_output(self.erase)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing was printed in the last QUIET_S seconds."""
+        return time.monotonic() - self._quiet_since >= QUIET_S
+
     def show(self, work: Working) -> None:
-        """Write the line again unless something was printed in the last QUIET_S seconds."""
-        if not self.visible or time.monotonic() - self._quiet_since < QUIET_S:
+        """Write the line again if it is due."""
+        if not self.visible or not self.is_due:
             return
         left = ""
         if work.left_s is not None:

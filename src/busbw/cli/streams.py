@@ -25,9 +25,10 @@ def before_output(listener: Callable[[], None]) -> None:
     _listeners[:] = [listener]
 
 
-def print_out(text: str | bytes, *, controls: bool = False) -> None:
+def print_out(text: str | bytes, *, controls: bool = False, alarm: bool = False) -> None:
     """Write part of the answer to stdout, and flush. Characters that a terminal would not show are
-    written out, unless the caller has `controls` in the text on purpose.
+    written out, unless the caller has `controls` in the text on purpose. Where there are colors,
+    verdicts have theirs, or a line that is an `alarm` is red.
 
     Bytes are for other programs, and unchanged unless stdout is a terminal.
 
@@ -35,6 +36,7 @@ def print_out(text: str | bytes, *, controls: bool = False) -> None:
     """
     if sys.stdout is None:
         return
+    from busbw.cli.terminal import has_colors
     from busbw.ui.number_formats import plain
 
     for listener in _listeners:
@@ -47,8 +49,20 @@ def print_out(text: str | bytes, *, controls: bool = False) -> None:
                 text = text.decode("utf-8", "replace")
             if not controls:
                 text = escape_invisible(text)
+            # JSON and pages, which begin so, are for programs
+            if has_colors() and not text.startswith(("{", "[", "<")):
+                text = _colored(text, alarm=alarm)
             sys.stdout.write(plain(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
+
+
+def _colored(text: str, *, alarm: bool) -> str:
+    from busbw.ui.colors import RED, painted, with_colors
+
+    if not alarm:
+        return with_colors(text)
+    line = text.rstrip("\n")
+    return painted(line, RED) + text[len(line) :]
 
 
 @contextlib.contextmanager

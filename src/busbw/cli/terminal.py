@@ -3,6 +3,8 @@
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -13,7 +15,12 @@ HELP = (
     "Print all columns, and lines of any length. Otherwise output fits the terminal, or 80 columns."
 )
 
-_WIDE = "busbw.wide"
+COLOR = "--color"
+COLOR_HELP = (
+    "color verdicts; auto: on a terminal, unless NO_COLOR is set or TERM=dumb  [default: auto]"
+)
+
+_WIDE, _COLOR = "busbw.wide", "busbw.color"  # in the meta of click's contexts
 
 
 def is_terminal() -> bool:
@@ -23,6 +30,22 @@ def is_terminal() -> bool:
     what it reads there to a file.
     """
     return sys.stdout is not None and sys.stdout.isatty() and not detect(os.environ)
+
+
+def takes_escapes() -> bool:
+    """Whether the terminal that TERM names obeys escape sequences."""
+    return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def has_colors() -> bool:
+    """Whether stdout shows colors: as --color says, else on a terminal, unless NO_COLOR is set
+    (no-color.org).
+    """
+    context = click.get_current_context(silent=True)
+    chosen = context.meta.get(_COLOR, "auto") if context is not None else "auto"
+    if chosen != "auto":
+        return bool(chosen == "always")
+    return is_terminal() and takes_escapes() and not os.environ.get("NO_COLOR")
 
 
 def width() -> int | None:
@@ -42,16 +65,44 @@ def height() -> int | None:
 
 
 def add_wide(command: click.Command) -> None:
-    if all("--wide" not in parameter.opts for parameter in command.params):
-        option = click.Option(
-            ["--wide"], is_flag=True, expose_value=False, help=HELP, callback=_remember
-        )
-        command.params.append(option)
-    if isinstance(command, click.Group):
-        for subcommand in command.commands.values():
-            add_wide(subcommand)
+    """Give a command and its subcommands --wide."""
+    remember = _remember(_WIDE)
+    _add(command, ["--wide"], is_flag=True, expose_value=False, help=HELP, callback=remember)
 
 
-def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        context.meta[_WIDE] = True
+def add_color(command: click.Command) -> None:
+    """Give a command and its subcommands --color."""
+    _add(command, [COLOR], **_color_attributes())
+
+
+def color_option(function: Any) -> Any:
+    """Give a command --color, in its place among its options."""
+    return click.option(COLOR, **_color_attributes())(function)
+
+
+def _color_attributes() -> dict[str, Any]:
+    return {
+        "type": click.Choice(("auto", "always", "never")),
+        "expose_value": False,
+        "help": COLOR_HELP,
+        "callback": _remember(_COLOR),
+    }
+
+
+def _add(command: click.Command, names: list[str], **attributes: Any) -> None:
+    taken = {name for parameter in command.params for name in parameter.opts}
+    if taken.isdisjoint(names):
+        command.params.append(click.Option(names, **attributes))
+    subcommands = command.commands.values() if isinstance(command, click.Group) else ()
+    for subcommand in subcommands:
+        _add(subcommand, names, **attributes)
+
+
+def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """A callback that keeps the value for the functions of this module."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            context.meta[key] = value
+
+    return remember

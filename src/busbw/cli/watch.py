@@ -17,7 +17,7 @@ from busbw.check.shell_words import word
 from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
 from busbw.cli.options.shared import fail_on_option
 from busbw.cli.streams import print_err, print_out
-from busbw.cli.terminal import is_terminal, width
+from busbw.cli.terminal import is_terminal, takes_escapes, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.link_samples import WatchInterval
@@ -224,7 +224,7 @@ def _output(format_name: str) -> Show:
     """
     if format_name == JSON:
         return lambda watched: print_out(view.line(watched))
-    if format_name == TABLE and is_terminal():
+    if format_name == TABLE and is_terminal() and takes_escapes():
         print_out("\x1b[2J", controls=True)
         return lambda watched: print_out(
             view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True

@@ -14,13 +14,9 @@ UNSEEN = (
 _UNSEEN = re.compile(rf"[{UNSEEN}]|\r(?!\n)")
 
 
-class StyledText(str):
-    """A safe text to which colors were added."""
-
-
 def escape_invisible(text: str) -> str:
     r"""The text with each invisible character as a JSON escape, such as \u202e."""
-    return text if isinstance(text, StyledText) else _UNSEEN.sub(_escaped, text)
+    return _UNSEEN.sub(_escaped, text)
 
 
 def escape_line(text: str) -> str:

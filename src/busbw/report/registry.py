@@ -41,10 +41,9 @@ class View:
         return self._text("footer" if self.streams else "render", result)
 
     def render(self, result: "Result") -> str:
-        """The whole text, of the header's type: a terminal's text is not escaped again."""
-        header = self.header(result)
+        """The whole text."""
         rows = (self.row(result, row) for row in result.rows)
-        return type(header)("".join([header, *rows, self.footer(result)]))
+        return "".join([self.header(result), *rows, self.footer(result)])
 
     def _text(self, part: str, *arguments: object) -> str:
         module = import_module(self.module)
@@ -81,19 +80,17 @@ VIEWS: tuple[View, ...] = (
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
 
-def view(name: str, width: int | None = None, *, colors: bool = False, ran: bool = False) -> View:
+def view(name: str, width: int | None = None, *, ran: bool = False) -> View:
     """The view called `name`; UsageError if there is none.
 
-    The table fits `width` columns, None for all of its own, has `colors` for a terminal, and the
-    columns of what NCCL `ran`.
+    The table fits `width` columns, None for all of its own, and has the columns of what NCCL `ran`.
     """
     view = BY_NAME.get(name)
     if view is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
-    if name != "table" or (width is None and not colors and not ran):
+    if name != "table" or (width is None and not ran):
         return view
-    fitted = replace(view, options={"width": width, "ran": ran})
-    return replace(fitted, module=f"{FORMATS}.table_rich", prefix="escaped_") if colors else fitted
+    return replace(view, options={"width": width, "ran": ran})
 
 
 def render(
@@ -102,7 +99,6 @@ def render(
     source: str = "this result",
     width: int | None = None,
     *,
-    colors: bool = False,
     ran: bool = False,
 ) -> str:
     """The whole text of a result in the view called `name`; `ran` adds columns to the table.
@@ -112,7 +108,7 @@ def render(
     from busbw.core.result import Result
     from busbw.report import results  # imports what prints the other kinds
 
-    sweep_view = view(name, width, colors=colors, ran=ran)
+    sweep_view = view(name, width, ran=ran)
     if isinstance(result, Result):
         return sweep_view.render(result)
     if name == "json":

@@ -11,7 +11,7 @@ from busbw.cli.options.grouped import OTHERS, GroupedCommand, sections
 from busbw.cli.options.groups import MOST_USED
 
 COLUMNS = 80
-OF_EVERY_COMMAND = {"config", "h", "verbose", "version", "wide"}
+OF_EVERY_COMMAND = {"color", "config", "h", "verbose", "version", "wide"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

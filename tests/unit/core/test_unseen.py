@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.cli.streams import bug, print_err, print_out
-from busbw.core.unseen import StyledText, escape_invisible
+from busbw.core.unseen import escape_invisible
 from busbw.ui.html.element import document, tag
 
 HIDDEN = [
@@ -65,10 +65,6 @@ def test_a_document_keeps_its_values(terminal, monkeypatch):
         assert (b"\xe2\x80\xae" in out.getvalue()) == (isinstance(text, bytes) and not terminal), (
             "bytes for a program are unchanged"
         )
-
-
-def test_colors_of_busbw_stay():
-    assert escape_invisible(StyledText("\x1b[31mred\x1b[0m")) == "\x1b[31mred\x1b[0m"
 
 
 @given(st.text())

@@ -23,6 +23,7 @@ from busbw.core.sweep import Sampling
 from busbw.measure.formats import read_table, read_table_head, table
 from busbw.report.read import read
 from busbw.report.registry import view
+from busbw.ui.colors import with_colors
 
 RECORDED = Path(__file__).parents[3] / "benchmarks" / "visits_202611" / "shown.json"
 SECONDS = st.floats(1e-7, 50.0)
@@ -200,7 +201,7 @@ def test_the_table_of_a_narrow_terminal_is_read(width: int) -> None:
             )
         ],
     )
-    text = view("table", width, colors=True).render(whole)
+    text = with_colors(view("table", width).render(whole))
     again = read(text.encode(), "typescript")
     assert isinstance(again, Result)
     assert [row.size_bytes for row in again.rows] == [8, 1 << 20]

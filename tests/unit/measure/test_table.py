@@ -5,14 +5,13 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from busbw.cli.terminal import COLUMNS
 from busbw.core.cells import figures
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Cell, EngineLibrary, Ideal, Result, ResultRow
 from busbw.history.run_keys import stored
-from busbw.measure.formats import markdown, table, table_rich
+from busbw.measure.formats import markdown, table
 from busbw.report import summary
 from busbw.report.read import read
 from busbw.report.registry import view
@@ -220,26 +219,6 @@ def test_an_encoding_that_has_the_characters_keeps_them() -> None:
     assert number_formats.plain("\u00e9", "latin-1") == "\u00e9"
     assert number_formats.plain("\u00e9 \udcff", "ascii") == "? ?"
     assert number_formats.plain("\udcff", "utf-8") == "?"
-
-
-def test_colour_changes_no_character(real: Result) -> None:
-    console = Console(width=200, no_color=True)
-    with console.capture() as capture:
-        for text in (
-            table_rich.header(real),
-            *(table_rich.row(real, row) for row in real.rows),
-            table_rich.footer(real),
-        ):
-            console.print(text, end="", soft_wrap=True, highlight=False)
-    assert capture.get() == view("table").render(real)
-
-
-def test_colour_marks_failures_and_wrong_rows(make: Make, make_cell: Callable[..., Cell]) -> None:
-    wrong = ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, 1, 3), None, 20)
-    result = make([wrong], findings=FINDINGS)
-    assert table_rich.row(result, wrong).style == "red"
-    styles = {str(span.style) for span in table_rich.footer(result).spans}
-    assert {"bold red", "bold green"} <= styles
 
 
 @pytest.mark.parametrize(

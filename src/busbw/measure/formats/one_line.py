@@ -1,11 +1,11 @@
-"""One line for a run, for schedulers' prologs and monitors."""
+"""One line: of a run, for schedulers' prologs and monitors, and of a row that is not final yet."""
 
-from busbw.core.cells import all_figures, headline, unchecked_sizes
-from busbw.core.result import Result
+from busbw.core.cells import all_figures, figures, headline, unchecked_sizes
+from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.unseen import escape_line
 from busbw.measure.formats.ideal_text import share_of_ideal
-from busbw.ui.number_formats import busbw_text, no_headline, problems
+from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, problems, time_text
 
 
 def render(result: Result) -> str:
@@ -24,6 +24,13 @@ def render(result: Result) -> str:
     ranks = result.world.ranks  # 0: unknown, in a log
     where = f" on {counted(ranks, 'rank')}" if ranks else ""
     return escape_line(f"{result.spec.collective}{where}: {text}; {end}") + "\n"
+
+
+def first_look(row: ResultRow) -> str:
+    """`64 MiB takes 44.37 ms, busbw 0.02 GB/s`."""
+    figure = figures(row)[0]
+    busbw = f"busbw {bandwidth_text(figure.busbw)} GB/s"
+    return f"{format_size(row.size_bytes)} takes {time_text(figure.time_s)}, {busbw}"
 
 
 def _checked(result: Result) -> str:
