@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.options.parameters import COUNT
+from busbw.cli.options.parameters import COUNT, File
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
@@ -23,7 +23,7 @@ from busbw.pattern import text as view
     "-o",
     "--output",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=File(written=True, folder=True),
     required=True,
     help="folder for the record",
 )

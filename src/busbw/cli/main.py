@@ -145,10 +145,17 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     else:  # an option without its value: click does not name the command
         command = " ".join(["busbw", *(arg for arg in args[:1] if command_row(arg))])
     hint = f"{command} --help"
-    if command == "busbw" and isinstance(error, click.NoSuchOption):
-        hint += f"; {_COMPAT_HINT}"
+    if isinstance(error, click.NoSuchOption):
+        if command == "busbw":
+            hint += f"; {_COMPAT_HINT}"
+        elif context and error.option_name == "-o" and _has_format(context.command):
+            hint = f"{command} --format json for JSON, > FILE for a file"
     print_err(f"error: {message}\n\nhint: {hint}")
     return int(Exit.USAGE)
+
+
+def _has_format(command: click.Command) -> bool:
+    return any("--format" in parameter.opts for parameter in command.params)
 
 
 def _forget_unhandled_interrupt() -> None:

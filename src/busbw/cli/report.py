@@ -8,7 +8,7 @@ import click
 
 from busbw.cli import stored_runs
 from busbw.cli.file_kinds import table_option
-from busbw.cli.options.parameters import File, not_empty
+from busbw.cli.options.parameters import File, not_a_format, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.report_files import expand, gather
 from busbw.cli.stored_runs import TakesRuns
@@ -32,7 +32,7 @@ DEFAULT = "report.html"
 @click.option(
     "-o",
     "--output",
-    callback=not_empty,
+    callback=not_a_format,
     help=(
         "where the page goes, - = stdout; by default next to the first FILE, with its name and"
         " .html, or in it as report.html"

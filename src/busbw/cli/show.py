@@ -70,7 +70,7 @@ OF_PATTERNS = ("rows", "calls", "source")
     help="of sweeps and replays: what NCCL ran (algorithm, protocol, channels) and how ranks are"
     " connected, where it is known",
 )
-@click.option("-o", "--output", type=File(), help="write to this file, not to stdout")
+@click.option("-o", "--output", type=File(written=True), help="write to this file, not to stdout")
 def command(
     files: tuple[str, ...],
     format_name: str,

@@ -85,7 +85,7 @@ def _row(field: str, default: int | None) -> Option:
 @click.option(
     "--output",
     "file",
-    type=File(),
+    type=File(written=True),
     default=Path("busbw-tuner.table"),
     show_default=True,
     help="the table; rules of other collectives in it stay",

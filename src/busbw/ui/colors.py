@@ -30,5 +30,5 @@ def painted(text: str, style: str) -> str:
 def with_colors(text: str) -> str:
     """The text with its verdicts and bars colored."""
     for style, pattern in _PATTERNS:
-        text = pattern.sub(lambda match, style=style: painted(match[0], style), text)
+        text = pattern.sub(painted(r"\g<0>", style), text)
     return text

@@ -1,5 +1,7 @@
 """A misspelt command or option is answered with the closest known one."""
 
+from pathlib import Path
+
 import pytest
 
 from busbw.cli.main import guarded
@@ -45,6 +47,44 @@ from busbw.cli.main import guarded
             "no such check 'gpu_xid'",
             "did you mean gpu-xid? busbw check --list names all",
         ),
+        *(
+            (
+                [*command, "-o", word],
+                f"--output {word}: the name of a format, not a file",
+                f"--format {word}, or --output ./{word} for a file of that name",
+            )
+            for command, word in (
+                (["show", "run.json"], "json"),
+                (["show", "run.json"], "nccl-tests"),
+                (["check"], "table"),
+                (["check"], "junit"),
+            )
+        ),
+        (
+            ["report", "run.json", "-o", "json"],
+            "--output json: the name of a format, not a file",
+            "--output ./json for a file of that name",
+        ),
+        (
+            ["capture", "-o", "json", "python3", "train.py"],
+            "--output json: the name of a format, not a file",
+            "--output ./json for a file of that name",
+        ),
+        (
+            ["run", "all_reduce", "--json", "table"],
+            "--json table: the name of a format, not a file",
+            "--format table, or --json ./table for a file of that name",
+        ),
+        (
+            ["run", "all_reduce", "-o", "json"],
+            "--op json: the name of a format, not a reduction operator",
+            "--format json",
+        ),
+        (
+            ["compare", "-o", "json", "a.json", "b.json"],
+            "No such option '-o'.",
+            "busbw compare --format json for JSON, > FILE for a file",
+        ),
         (["frobnicate"], "no such command 'frobnicate'", "busbw --help lists all commands"),
     ],
 )
@@ -53,6 +93,15 @@ def test_misspelt_command(
 ) -> None:
     assert guarded(args) == 2
     assert capsys.readouterr() == ("", f"error: {error}\n\nhint: {hint}\n")
+
+
+@pytest.mark.parametrize("name", ["./json", "json.txt", "tables"])
+def test_a_file_named_otherwise_is_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert guarded(["run", "all_reduce", "--engine", "sim", "-e", "8", "--json", name]) == 0
+    assert Path(name).exists()
 
 
 def test_misspelt_option_keeps_the_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

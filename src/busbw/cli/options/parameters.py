@@ -16,6 +16,7 @@ from busbw.core.sizes import duration
 COUNT = click.IntRange(1, 1_000_000)
 POSITIVE = click.FloatRange(0, min_open=True)
 DAY_S = 86400
+WORDS_OF_FORMATS = {"csv", "html", "json", "markdown", "table", "text", "yaml"}
 # In the meta of click's contexts: options and values that settings are the default of.
 SETTINGS_ARGV = "busbw.settings_argv"
 
@@ -57,6 +58,41 @@ def not_empty(context: click.Context, parameter: click.Parameter, value: Any) ->
     return value
 
 
+def not_a_format(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """A callback of an option that takes a file to write: UsageError for '', and for the bare name
+    of a format.
+    """
+    refuse_format(value, parameter, context)
+    return not_empty(context, parameter, value)
+
+
+def refuse_format(
+    value: object,
+    parameter: click.Parameter | None,
+    context: click.Context | None,
+    expected: str = "a file",
+) -> None:
+    """UsageError if the value is the name of a format: `-o json` is meant as `--format json`."""
+    if parameter is None or context is None:
+        return
+    from busbw.report.registry import BY_NAME
+
+    options = {name: option for option in context.command.params for name in option.opts}
+    kind = options["--format"].type if "--format" in options else click.Choice(())
+    offered = set(kind.choices if isinstance(kind, click.Choice) else BY_NAME)
+    word = str(value)
+    if word not in offered | WORDS_OF_FORMATS:
+        return
+    name = max(parameter.opts, key=len)
+    hints = [f"--format {word}"] if word in offered else []
+    if expected == "a file":
+        hints.append(f"{name} ./{word} for a file of that name")
+    raise UsageError(
+        f"{name} {word}: the name of a format, not {expected}",
+        ", or ".join(hints) or f"{context.command_path} --help",
+    )
+
+
 def _empty_value(parameter: click.Parameter | None) -> UsageError:
     name = max(parameter.opts, key=len) if parameter else "a path"
     return UsageError(
@@ -65,14 +101,19 @@ def _empty_value(parameter: click.Parameter | None) -> UsageError:
 
 
 class File(click.Path):
-    """A path. An empty one, which click takes for the current directory, is a UsageError."""
+    """A path. An empty one, which click takes for the current directory, is a UsageError; so is the
+    bare name of a format, if the file or `folder` is `written`.
+    """
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, *, written: bool = False, folder: bool = False) -> None:
+        super().__init__(file_okay=not folder, path_type=Path)
+        self.written = written
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             raise _empty_value(param)
+        if self.written:
+            refuse_format(value, param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busbw.cli.options.parameters import File, Seconds, not_empty
+from busbw.cli.options.parameters import File, Seconds, not_a_format, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
 from busbw.core.options import LAUNCH_LIMIT_S
@@ -98,7 +98,7 @@ result_options = options(
         "--json",
         "json_name",
         default="",
-        callback=not_empty,
+        callback=not_a_format,
         metavar="FILE",
         help="write the result to this file, updated after every row; - = stdout at the end",
     ),

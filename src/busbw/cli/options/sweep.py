@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from busbw.cli.options.parameters import refuse_format
 from busbw.cli.options.sampling import CLASSIC_ONLY
 from busbw.core.errors import UsageError
 from busbw.core.options import OPTIONS, Option
@@ -32,6 +33,14 @@ def _rounds(_: click.Context, _parameter: click.Parameter, value: str) -> int:
     return TIMED if value == "timed" else int(value)
 
 
+def _op(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    refuse_format(value, parameter, context, "a reduction operator")
+    return value
+
+
+_CALLBACKS: dict[str, Callable[..., Any]] = {"size": _size, "rounds": _rounds, "op": _op}
+
+
 def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     """The click option of a row of the table of options."""
     names = [row.name(strict=True)]
@@ -40,8 +49,7 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     if row.short != "n":  # -n means ranks, as with mpirun
         names.append(f"-{row.short}")
     kind = "rounds" if row.field == "check" else row.kind
-    callback = {"size": _size, "rounds": _rounds}.get(kind)
-    metavar = kind.upper() if callback else None
+    metavar = kind.upper() if kind in ("size", "rounds") else None
     if row.choices:
         metavar = f"[{'|'.join(map(str, row.choices))}]"
     allowed = f"; {row.allowed}" if row.allowed and not row.choices else ""
@@ -50,7 +58,7 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
         *names,
         row.field,
         type=int if kind == "int" else str,
-        callback=callback,
+        callback=_CALLBACKS.get("op" if row.field == "op" else kind),
         default=default,
         show_default=True,
         help=row.help + MORE_HELP.get(row.field, more_help) + allowed,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, Seconds, is_given, not_empty
+from busbw.cli.options.parameters import COUNT, File, Seconds, is_given, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_err
 from busbw.core.env import CAPTURE
@@ -61,7 +61,7 @@ recorded_options = options(
         "-o",
         "--output",
         "folder",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=File(written=True, folder=True),
         help="of COMMAND: folder for what was recorded  [default: not kept]",
     ),
 )
