@@ -116,7 +116,7 @@ def test_metrics_are_served_while_it_watches():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--interval", "50ms"], "--interval 50ms: must be from 100ms to 3600s"),
+        (["--interval", "50ms"], "--interval 50ms: must be seconds from 0.1 to 3600"),
         (["--interval", "soon"], "--interval soon: must be"),
         (["--port", "not-there"], "--port not-there: no such port here"),
         (

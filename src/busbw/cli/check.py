@@ -21,7 +21,7 @@ from busbw.cli.checks.output import FORMATS, CheckOutput, check_output
 from busbw.cli.checks.save import STDOUT, prepare_folder, refuse_others, save_option, save_snapshot
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
-from busbw.cli.options.parameters import DurationParam, Seconds, not_a_format, not_empty
+from busbw.cli.options.parameters import Seconds, not_a_format, not_empty
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
@@ -106,7 +106,7 @@ LAYERS = [layer.value for layer in Layer]
 @click.option(
     "--watch-for",
     "watch_s",
-    type=DurationParam(),
+    type=Seconds(),
     help="read all twice, this time apart (10s), and judge how error counters rose",
 )
 @click.option(

@@ -9,6 +9,7 @@ import click
 
 from busbw.cli.manifests import monitoring
 from busbw.cli.manifests.words import every_option, parse, parse_check, program_option
+from busbw.cli.options.parameters import Seconds
 from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
 from busbw.cli.streams import print_out
@@ -111,7 +112,7 @@ _check_options = options(
     click.option(
         "--limit",
         "limit_s",
-        type=click.IntRange(1, 3600),
+        type=Seconds(least=1, most=3600, whole=True),
         default=60,
         show_default=True,
         help="seconds for each step",

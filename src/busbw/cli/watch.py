@@ -21,7 +21,7 @@ from busbw.cli.terminal import is_terminal, takes_escapes, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.link_samples import WatchInterval
-from busbw.core.sizes import counted, duration
+from busbw.core.sizes import counted
 from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
 from busbw.watch import text as view
@@ -37,31 +37,12 @@ TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[WatchInterval], None]
 
 
-class IntervalParam(click.ParamType[float]):
-    """Seconds between readings: `1s`, `100ms` or `0.5`."""
-
-    name = "interval"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The seconds; UsageError outside the bounds."""
-        text = str(value).strip()
-        seconds = duration(text, bare=1.0)
-        if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_S:
-            raise UsageError(
-                f"--interval {text}: must be from 100ms to 3600s",
-                "give a time with its unit, like --interval 100ms",
-            )
-        return seconds
-
-
 @click.command("watch", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-i",
     "--interval",
     "interval_s",
-    type=IntervalParam(),
+    type=Seconds(least=MIN_INTERVAL_S, most=MAX_INTERVAL_S),
     default="1s",
     show_default=True,
     help="time between readings, from 100ms",

@@ -25,7 +25,7 @@ class Kind(Enum):
     PATH = "a path, relative to the file's folder; ~ is the home directory"
     PATH_OR_FALSE = "a path as for hostfile, or false (also off, no, 0)"
     RATE = "a rate as text"
-    SECONDS = "a number of seconds"
+    SECONDS = 'a number of seconds, or a time as text, like "2m"'
 
 
 class Setting(NamedTuple):

@@ -114,8 +114,8 @@ def test_each_machine_is_compared_with_its_own_snapshot_in_a_folder(tmp_path, ca
     ("options", "reason"),
     [
         (["--watch-for", "5s", "--since", "a"], "--watch-for and --since exclude each other"),
-        (["--watch-for", "0"], "--watch-for 0: must be a time above 0"),
-        (["--watch-for", "10x"], "--watch-for 10x: must be a time"),
+        (["--watch-for", "0"], "--watch-for 0: must be seconds above 0"),
+        (["--watch-for", "10x"], "--watch-for 10x: must be seconds"),
         (["--watch-for", "1s", "--from", "FILE"], "not a snapshot"),
         (["--since", "FILE", "--hosts", "h1"], "it is one snapshot, and there are several"),
     ],

@@ -1,5 +1,6 @@
 """Help in groups: every option is in exactly one, and every help fits 80 columns."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,8 +10,11 @@ import pytest
 from busbw.cli.main import cli, guarded
 from busbw.cli.options.grouped import OTHERS, GroupedCommand, sections
 from busbw.cli.options.groups import MOST_USED
+from busbw.cli.options.parameters import Seconds
+from busbw.core.errors import UsageError
 
 COLUMNS = 80
+TIMED = re.compile(r"\bseconds\b|_s\b")
 OF_EVERY_COMMAND = {"color", "config", "h", "verbose", "version", "wide"}
 
 
@@ -55,6 +59,43 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     *_, (heading, others) = sections(command, context_of(name))
     assert heading == OTHERS
     assert others[-1][0] == ("--help" if command.groups[0][0] == MOST_USED else "-h, --help")
+
+
+INTEGERS_OF_OTHERS = {"run --timeout": "nccl-tests' -T"}  # of seconds; all of Horovod's as well
+
+
+def test_every_option_of_seconds_takes_a_time_with_its_unit() -> None:
+    others = [
+        f"{name} {max(option.opts, key=len)}"
+        for name, command in ALL.items()
+        for option in command.params
+        if isinstance(option, click.Option)
+        and TIMED.search(f"{option.name} {option.help}")
+        and not isinstance(option.type, Seconds)
+        and name != "horovodrun"
+    ]
+    assert others == list(INTEGERS_OF_OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("2m", 120), ("1.5 min", 90), ("1h", 3600), ("500ms", 0.5)],
+)
+def test_a_time_has_any_unit(text: str, seconds: float) -> None:
+    assert Seconds().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "25h", "2d", "nan", "soon", ""])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="must be seconds above 0, at most 86400"):
+        Seconds().convert(text, None, None)
+
+
+def test_a_time_may_have_to_be_whole() -> None:
+    minute = Seconds(least=60, whole=True)
+    assert str(minute.convert("5m", None, None)) == "300"
+    with pytest.raises(UsageError, match=r"60\.5: must be whole seconds from 60 to 86400"):
+        minute.convert("60.5", None, None)
 
 
 @pytest.mark.parametrize("name", ALL)

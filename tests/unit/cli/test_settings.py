@@ -304,7 +304,7 @@ def test_a_folder_or_pipe_of_that_name_is_an_error(make: Callable[[str], None]) 
 
 
 def test_a_setting_is_a_default_and_what_it_leads_to_is_recorded(plan_of: PlanOf) -> None:
-    here('hosts = "h1:2,h2:2"\nifname = "lo"\nengine = "mpi"\nlimit = 7\nlaunch_limit = 11\n')
+    here('hosts = "h1:2,h2:2"\nifname = "lo"\nengine = "mpi"\nlimit = 7\nlaunch_limit = "11 s"\n')
     line, said = plan_of("run", "all_reduce")
     assert "--host h1:2,h2:2" in line
     assert "BUSBW_IFNAME=lo" in line

@@ -1,10 +1,11 @@
 """Values of settings, from a file or a variable, checked by their kind."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-from busbw.cli.options.parameters import DAY_S
+from busbw.cli.options.parameters import DAY_S, seconds_of
 from busbw.core.errors import UsageError, unknown
 from busbw.core.networks import NETWORKS
 from busbw.core.rates import parse_rate
@@ -25,10 +26,10 @@ def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
     relative. UsageError for a value of another kind, or out of bounds.
     """
     if row.kind is Kind.SECONDS:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= DAY_S:
+        seconds = math.nan if isinstance(value, bool) else seconds_of(str(value))
+        if not 0 <= seconds <= DAY_S:
             raise _wrong(row, value, where, f"must be seconds from 0 to {DAY_S}")
-        return f"{value:g}"
+        return f"{seconds:g}"
     if row.kind is Kind.PATH_OR_FALSE and str(value).strip().lower() in OFF:
         return ""
     if row.kind is Kind.HOSTS and isinstance(value, list):
@@ -47,10 +48,7 @@ def from_variable(row: Setting, text: str) -> str:
     if row.kind is Kind.PATH_OR_FALSE and text.lower() in OFF:
         return ""
     if row.kind is Kind.SECONDS:
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = -1.0
+        seconds = seconds_of(text)
         if not 0 <= seconds <= DAY_S:
             raise UsageError(
                 f"{row.variable}={text}: must be seconds from 0 to {DAY_S}",

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.check import command as check_command
-from busbw.cli.options.parameters import shell_words
+from busbw.cli.options.parameters import Seconds, shell_words
 from busbw.core.errors import UsageError
 
 # With these the exit code or the output is not that of the checks of this machine.
@@ -50,7 +50,7 @@ def _this_program() -> str:
 every_option = click.option(
     "--every",
     "every_s",
-    type=click.IntRange(60, 86400),
+    type=Seconds(least=60, whole=True),
     default=300,
     show_default=True,
     help="seconds between two checks",

@@ -118,44 +118,40 @@ class File(click.Path):
 
 
 class Seconds(click.ParamType[float]):
-    """Seconds, at most a day; `zero` allows 0."""
-
-    name = "seconds"
-
-    def __init__(self, *, zero: bool = False) -> None:
-        self.zero = zero
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """The seconds; UsageError outside the bounds."""
-        name = param.opts[0] if param else "seconds"
-        seconds = _number(str(value))
-        if not (0 < seconds <= DAY_S or (self.zero and seconds == 0)):
-            bounds = f"from 0 to {DAY_S}" if self.zero else f"above 0, at most {DAY_S}"
-            raise UsageError(
-                f"{name} {value}: must be seconds {bounds}", f"give seconds, like {name} 60"
-            )
-        return seconds
-
-
-class DurationParam(click.ParamType[float]):
-    """A time of at most a day: `10s`, `500ms`, or seconds."""
+    """A time in seconds, or with its unit: `90`, `500ms`, `2m`, `1h`. From `least`, or above 0, to
+    `most`; `zero` allows 0, and `whole` no fraction.
+    """
 
     name = "time"
 
+    def __init__(
+        self, *, zero: bool = False, least: float = 0.0, most: float = DAY_S, whole: bool = False
+    ) -> None:
+        self.zero, self.least, self.most, self.whole = zero, least, most, whole
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The seconds; UsageError outside the bounds."""
-        name = max(param.opts, key=len) if param else "time"
-        seconds = duration(str(value).strip(), bare=1.0)
-        if not 0 < seconds <= DAY_S:
+        text = str(value).strip()
+        seconds = seconds_of(text)
+        fits = max(self.least, 0) <= seconds <= self.most and (seconds > 0 or self.zero)
+        if not fits or (self.whole and not seconds.is_integer()):
+            name = max(param.opts, key=len) if param else "seconds"
+            bounds = f"above 0, at most {self.most:g}"
+            if self.zero or self.least:
+                bounds = f"from {self.least:g} to {self.most:g}"
             raise UsageError(
-                f"{name} {value}: must be a time above 0, at most {DAY_S}s",
-                f"give seconds, like {name} 10s",
+                f"{name} {text}: must be {'whole ' if self.whole else ''}seconds {bounds}",
+                f"give seconds or a time with its unit, like {name} 60 or {name} 1m",
             )
-        return seconds
+        return int(seconds) if self.whole else seconds
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of `90`, `1e3`, `500ms`, `2m` or `1h`; nan for other text."""
+    seconds = duration(text, bare=1.0)
+    return _number(text) if math.isnan(seconds) else seconds
 
 
 class Rate(click.ParamType[float]):
