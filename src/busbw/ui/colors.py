@@ -11,13 +11,13 @@ RED, GREEN, YELLOW, CYAN, DIM = "1;31", "1;32", "1;33", "36", "2"
 
 _STYLES = (
     (RED, r"^(?:FAIL|SLOWER|BUSBW CRITICAL)(?= )|^(?:fail|error|wrong data)(?=:)"),
-    (YELLOW, r"^(?:WARN|UNKNOWN|BUSBW WARNING|BUSBW UNKNOWN)(?= )|^(?:warn|unknown)(?=:)"),
+    (YELLOW, r"^(?:WARN|UNKNOWN|NO DATA|BUSBW WARNING|BUSBW UNKNOWN)(?= )|^(?:warn|unknown)(?=:)"),
     (YELLOW, r"^the sweep did not end"),
     (GREEN, r"^(?:PASS|FINE|BUSBW OK)(?= )|^pass(?=:)"),
     (DIM, r"^SKIP(?= )"),
-    (RED, r"(?<=  )slower$"),
+    (RED, r"(?<=  )slower$|^slower than expected(?=:)"),
     (YELLOW, r"(?<=  )(?:ambiguous|unmatched)$"),
-    (GREEN, r"(?<=  )faster$"),
+    (GREEN, r"(?<=  )faster$|^(?:as|faster than) expected(?=:)"),
     (CYAN, f"[{BARS}]+"),
 )
 _PATTERNS = tuple((style, re.compile(pattern, re.MULTILINE)) for style, pattern in _STYLES)
