@@ -49,9 +49,10 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     low: Annotated[
         float | None,
         Meta(
-            description="low to high is the interval of the ratio, over all cells together and with"
-            " what equal runs differ by: slower and faster exclude 1; null for too few samples or"
-            " runs, and where one run a side says too little"
+            description="low to high is the interval of the ratio that decided the verdict. Of"
+            " same: of this cell's measurements alone, within the tolerance. Else over all cells"
+            " together, with what equal runs differ by: slower and faster exclude 1. null for too"
+            " few samples or runs, and where one run a side says too little"
         ),
     ] = None
     high: float | None = None

@@ -188,7 +188,8 @@ def closing(comparison: Comparison) -> list[str]:
     )
     lines = [f"{counted(len(comparison.cells), 'cell')}: {counts}"]
     confidence = (
-        f"with intervals at {percent(comparison.confidence)} confidence over all cells together"
+        f"{percent(comparison.confidence)} confidence over all cells together; the interval of"
+        " same is of the cell's measurements alone"
     )
     for by in dict.fromkeys(cell.by for cell in comparison.cells if cell.by):
         method = f"judged by {METHODS[by]}"

@@ -338,12 +338,11 @@ def independent(samples: Sequence[float]) -> Sequence[float]:
 
 
 def _compared_cell(key: CellKey, shift: Shift, limits: Limits, **fields: Any) -> ComparedCell:
+    """The cell with its verdict, and the interval that decided it."""
+    decided = verdict(shift, limits)
+    low, high = shift.low, shift.high
+    if decided is ComparisonVerdict.SAME and shift.alone:
+        low, high = shift.alone
     return ComparedCell(
-        key=key,
-        verdict=verdict(shift, limits),
-        ratio=shift.ratio,
-        low=shift.low,
-        high=shift.high,
-        p=shift.p,
-        **fields,
+        key=key, verdict=decided, ratio=shift.ratio, low=low, high=high, p=shift.p, **fields
     )
