@@ -117,7 +117,7 @@ def closing(matrix: ReleaseMatrix) -> list[str]:
     methods = {cell.by for comparison in comparisons for cell in comparison.cells if cell.by}
     lines = [
         f"judged by {METHODS[by]}, {percent(matrix.confidence)} confidence over all collectives,"
-        " releases and sizes together; intervals are per cell"
+        " releases and sizes together"
         for by in sorted(methods)
     ]
     warned = [f"warning: {text}" for comparison in comparisons for text in warnings(comparison)]
