@@ -107,6 +107,8 @@ def run(
     environ: Mapping[str, str],
     stdout: int | None = None,
     limit_s: float | None = None,
+    *,
+    is_part: bool = False,
 ) -> int:
     """Run the command to its end, and return its exit code, or 128 + N if signal N ended it.
 
@@ -116,30 +118,39 @@ def run(
     Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are
     passed on if it still runs a moment later: a scheduler sends them to it too, and launchers take
     a second one as an order to end at once. NoMeasurement if it cannot be started.
+
+    `is_part`: more follows the command; then KeyboardInterrupt at its end if a signal came.
     """
     children: list[subprocess.Popen[bytes]] = []
+    received: list[int] = []
 
     def send(number: int) -> None:
         for child in children:
             child.send_signal(number)
 
-    def pass_on(number: int, _frame: object) -> None:
-        timer = threading.Timer(PASS_ON_S, send, (number,))
-        timer.daemon = True
-        timer.start()
+    def receive(number: int, _frame: object) -> None:
+        received.append(number)
+        if number in PASSED_ON:
+            timer = threading.Timer(PASS_ON_S, send, (number,))
+            timer.daemon = True
+            timer.start()
 
     # nohup ignores SIGHUP, which then is not passed on.
-    passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    watched = [
+        number
+        for number in (*PASSED_ON, signal.SIGINT)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
     # Handlers are set before the start, so that no signal is lost.
-    before = {number: signal.signal(number, pass_on) for number in passed_on}
+    before = {number: signal.signal(number, receive) for number in watched}
     try:
         children.append(_start(argv, environ, stdout))
-        # SIGINT is ignored only after the start: the command would inherit that.
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
         code = _wait(children[0], limit_s)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if received and is_part:
+        raise KeyboardInterrupt
     return code if code >= 0 else 128 - code
 
 

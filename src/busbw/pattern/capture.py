@@ -45,8 +45,7 @@ def variables(folder: Path, mode: str, steps: int) -> tuple[dict[str, str], str]
         values[CAPTURE.steps] = str(steps)
     name, size = FLIGHT_RECORDER_SIZE
     values[name] = os.environ.get(name, size)
-    paths = [str(RECORDER), os.environ.get("PYTHONPATH", "")]
-    values["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    values |= python_path()
     plugin = os.environ.get(CAPTURE.plugin)
     if plugin:
         raise UsageError(
@@ -59,6 +58,12 @@ def variables(folder: Path, mode: str, steps: int) -> tuple[dict[str, str], str]
     except NoMeasurement as error:
         return values, error.message
     return values | {CAPTURE.plugin: str(library)}, ""
+
+
+def python_path() -> dict[str, str]:
+    """The variable by which Python starts the recorder."""
+    paths = [str(RECORDER), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def make_folder(folder: Path) -> None:
@@ -77,14 +82,17 @@ def run(
     values: dict[str, str],
     stdout: int | None = None,
     limit_s: float | None = None,
+    *,
+    is_part: bool = False,
 ) -> int:
     """Run a command with the variables on all of its ranks; returns its exit code.
 
     `stdout`: the file descriptor for its output, None for that of this process. TimedOut after
-    `limit_s` seconds.
+    `limit_s` seconds. `is_part`: more follows it; then KeyboardInterrupt if a signal ended it.
     """
     line = wrap_command.command_line(command, values)
-    return wrap_command.run(line, {**os.environ, **values}, stdout, limit_s)
+    environ = {**os.environ, **values}
+    return wrap_command.run(line, environ, stdout, limit_s, is_part=is_part)
 
 
 def has_rank_0(folder: Path, values: Mapping[str, str]) -> bool:

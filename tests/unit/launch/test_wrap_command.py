@@ -175,3 +175,10 @@ def test_a_termination_while_the_command_starts_is_passed_on(
 
     monkeypatch.setattr("busbw.launch.wrap_command.subprocess.Popen", terminated)
     assert wrap_command.run(["sleep", "600"], os.environ) == 128 + signal.SIGTERM
+
+
+def test_an_interrupt_ends_what_follows_the_command() -> None:
+    line = ["sh", "-c", "kill -INT $PPID; exit 5"]
+    assert wrap_command.run(line, os.environ) == 5
+    with pytest.raises(KeyboardInterrupt):
+        wrap_command.run(line, os.environ, is_part=True)

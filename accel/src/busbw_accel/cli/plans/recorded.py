@@ -33,6 +33,7 @@ OF_COMMAND = {
     "capture_steps": "--capture-steps",
     "capture_limit_s": "--capture-limit",
     "folder": "--output",
+    "losses": "--losses",
 }
 recorded_options = options(
     click.option(
@@ -98,7 +99,7 @@ class UserTraining:
             return recorded_step(load([self.file]), self.file)
         with _folder(self.folder) as folder:
             pattern = self._capture(folder)
-            return recorded_step(pattern, _short(self.command)) if pattern else None
+            return recorded_step(pattern, short(self.command)) if pattern else None
 
     def _capture(self, folder: Path) -> Pattern | None:
         """Run the training for some steps. Its output goes to stderr.
@@ -109,17 +110,19 @@ class UserTraining:
         if lacking:
             print_err(f"note: {capture.ONLY_PYTORCH}: {lacking}")
         try:
-            code = capture.run(self.command, values, sys.stderr.fileno(), self.limit_s)
+            code = capture.run(
+                self.command, values, sys.stderr.fileno(), self.limit_s, is_part=True
+            )
         except TimedOut as error:
             raise TimedOut(
-                f"{error.message}: {_short(self.command)} has not made {self.steps} steps of a"
+                f"{error.message}: {short(self.command)} has not made {self.steps} steps of a"
                 " DistributedDataParallel model",
                 "give more time: --capture-limit, or fewer steps: --capture-steps; a training"
                 " without DistributedDataParallel: busbw capture",
             ) from error
         if code:
             raise NoMeasurement(
-                f"{_short(self.command)} ended with {code}",
+                f"{short(self.command)} ended with {code}",
                 "run it without busbw first; its output is above",
             )
         if not capture.has_rank_0(folder, values):
@@ -168,7 +171,8 @@ def _folder(folder: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _short(command: Sequence[str]) -> str:
+def short(command: Sequence[str]) -> str:
+    """The command line for a sentence."""
     text = shlex.join(command)
     return text if len(text) <= MAX_SOURCE else f"{text[: MAX_SOURCE - 3]}..."
 
