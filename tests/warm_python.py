@@ -193,6 +193,7 @@ def _run(words: list[str]) -> NoReturn:
     ]
     code: object = 0
     try:
+        _customize(paths)
         if kind == "-m":
             runpy.run_module(subject, run_name="__main__", alter_sys=True)
         elif kind == "-c":
@@ -218,6 +219,13 @@ def _run(words: list[str]) -> NoReturn:
         except (OSError, ValueError):
             code = code or 120
     os._exit(int(code))  # type: ignore[call-overload]
+
+
+def _customize(paths: list[str]) -> None:
+    """Import the sitecustomize of PYTHONPATH, as Python does when it starts."""
+    if any(path and Path(path, "sitecustomize.py").exists() for path in paths):
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")
 
 
 if __name__ == "__main__":

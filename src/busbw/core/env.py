@@ -57,6 +57,7 @@ class Capture:
     mode: str = "BUSBW_CAPTURE_MODE"
     steps: str = "BUSBW_CAPTURE_STEPS"
     launch: str = "BUSBW_CAPTURE_LAUNCH"  # a name for the command that starts the ranks
+    with_torch: str = "BUSBW_WITH_TORCH"  # MODULE:FUNCTION to call once PyTorch is imported
     cheap: str = "cheap"
     timed: str = "timed"
 

@@ -136,3 +136,34 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
     assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})
     assert capture.has_rank_0(tmp_path / "own", {CAPTURE.launch: "another"})
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "out", "message"),
+    [
+        ("helper:start", 0, "called with torch\n", ""),
+        ("no_such:start", 1, "", " cannot import no_such: No module named 'no_such'\n\nhint: "),
+    ],
+)
+def test_a_function_is_called_once_pytorch_is_imported(
+    tmp_path: Path, function: str, code: int, out: str, message: str
+) -> None:
+    (tmp_path / "torch.py").write_text("")
+    (tmp_path / "helper.py").write_text(
+        "import sys\ndef start(): print('called with', *sys.modules.keys() & {'torch'})"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{RECORDER}{os.pathsep}{tmp_path}",
+        CAPTURE.with_torch: function,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, out), done.stderr
+    assert message in done.stderr

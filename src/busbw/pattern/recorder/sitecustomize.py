@@ -14,6 +14,8 @@ and rank 0 `.launch`: BUSBW_CAPTURE_LAUNCH, which names the busbw that started i
 
 With BUSBW_CAPTURE_STEPS=N the training exits with code 0 when the model begins step N + 1. Nothing
 else disturbs it.
+
+BUSBW_WITH_TORCH=MODULE:FUNCTION calls a function once PyTorch is imported.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from typing import Any
 
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
+WITH_TORCH = "BUSBW_WITH_TORCH"
 GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
 WRITE_EVERY_S = 1.0  # at least
 WRITING_SHARE = 0.01  # of a rank's time, at most: a dump of 20000 calls takes some 0.1 s
@@ -179,19 +182,17 @@ def _chosen(shapes: list[list[int]], indices: list[str]) -> list[list[int]]:
     return [shapes[int(index)] for index in indices]
 
 
-class Recorder:
-    """Watches the import of DDP and of process groups, and writes the files."""
+class ImportWatch:
+    """Part of the import system: calls functions with modules, once these are imported."""
 
-    def __init__(self, folder: str, limit: int) -> None:
-        self._folder, self._limit = folder, limit
-        self._steps: DdpSteps | None = None
-        self._writer: threading.Thread | None = None
-        self._writing = threading.Lock()
-        self._watched = {GROUPS_MODULE: self._watch_groups, DDP_MODULE: self._watch_models}
-        self._failed: set[str] = set()  # files that could not be written, which was said
+    def __init__(self, watched: dict[str, Any]) -> None:
+        self._watched = watched
+        sys.meta_path.insert(0, self)
+        for name in [name for name in watched if name in sys.modules]:
+            watched.pop(name)(sys.modules[name])
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """Part of the import system: the modules that are then watched."""
+        """The spec of a module that is watched."""
         watch = self._watched.pop(name, None)
         if watch is None:
             return None
@@ -206,6 +207,18 @@ class Recorder:
         if not self._watched:
             sys.meta_path.remove(self)
         return spec
+
+
+class Recorder:
+    """Watches the import of DDP and of process groups, and writes the files."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        self._steps: DdpSteps | None = None
+        self._writer: threading.Thread | None = None
+        self._writing = threading.Lock()
+        self.watched = {GROUPS_MODULE: self._watch_groups, DDP_MODULE: self._watch_models}
+        self._failed: set[str] = set()  # files that could not be written, which was said
 
     def _watch_groups(self, module: Any) -> None:
         self._after(module, "init_process_group", lambda *_: self._start_writer())
@@ -365,8 +378,23 @@ def pass_on() -> None:
         sys.path[:] = kept
 
 
+def call_named(_torch: object) -> None:
+    """Call the function that BUSBW_WITH_TORCH names."""
+    module, _, function = os.environ[WITH_TORCH].partition(":")
+    try:
+        call = getattr(importlib.import_module(module), function)
+    except ImportError as error:
+        raise SystemExit(
+            f"error: {sys.executable} cannot import {module}: {error}\n\n"
+            "hint: install busbw-accel for the Python of your training"
+        ) from error
+    call()
+
+
 if FOLDER in os.environ:
     recorder = Recorder(os.environ[FOLDER], int(os.environ.get(STEPS) or 0))
-    sys.meta_path.insert(0, recorder)
+    ImportWatch(recorder.watched)
     atexit.register(recorder.write)
+if WITH_TORCH in os.environ:
+    ImportWatch({"torch": call_named})
 pass_on()
