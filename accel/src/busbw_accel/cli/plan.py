@@ -27,6 +27,7 @@ from busbw.measure.events import Ended, Event, Started
 from busbw.measure.record import RunRecord, check_writable, encoded, save
 from busbw.measure.target import LaunchTarget
 from busbw_accel.cli.options import training_options
+from busbw_accel.cli.plans import losses as losses_plan
 from busbw_accel.cli.plans import recorded as recorded_plan
 from busbw_accel.cli.plans import states as states_plan
 from busbw_accel.cli.train_states import states_options, take_states
@@ -80,6 +81,7 @@ class PlanOutput(RunOutput):
 )
 @click.argument("model_name", metavar="MODEL", required=False)
 @recorded_plan.recorded_options
+@losses_plan.losses_options
 @training_options
 @click.option(
     "--compare",
@@ -181,11 +183,20 @@ def command(
     figures contradict each other, such as a step alone that is longer than one with the network, or
     vary too much, nothing is recommended.
 
+    With --losses, COMMAND is trained by plain DDP and by each method of --compare, and the losses
+    of the last quarter of the steps are compared. A method whose loss is higher by more than
+    --tolerance is a FAIL, exit code 1; one that cannot be told is UNKNOWN, exit code 3. In COMMAND,
+    {run} stands for a folder of each run, {round} for the number of the round.
+
     With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak,
     and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
     recommends one. Measures this machine's GPU, or takes its rates from options.
     """
+    losses, tolerance = losses_plan.take(fields)
     request = recorded_plan.take_request(model_name, fields)
+    if losses and request:
+        _refuse_in_a_rank()
+        return losses_plan.run(request, losses, tolerance, compare, fields["rounds"])
     states = take_states(require_model(model_name) if model_name else recorded_plan.MODEL, fields)
     memory = states_plan.take_memory(fields, states)
     if states is not None and memory is not None:
@@ -193,11 +204,7 @@ def command(
         return states_plan.run(
             states, memory, fields, result_file(json_name), force=force, table=table
         )
-    if environment.detect(os.environ) is not None:
-        raise UsageError(
-            "busbw plan starts jobs, but this process is a rank of one",
-            "run it outside mpirun, srun or torchrun, with --hosts",
-        )
+    _refuse_in_a_rank()
     where = LaunchTarget(**take_where(fields))
     file = result_file(json_name)
     if file is not None:
@@ -244,3 +251,11 @@ def command(
     for text in said:
         print_err(text)
     return int(Exit.UNKNOWN if refusal or result.errors else Exit.OK)
+
+
+def _refuse_in_a_rank() -> None:
+    if environment.detect(os.environ) is not None:
+        raise UsageError(
+            "busbw plan starts jobs, but this process is a rank of one",
+            "run it outside mpirun, srun or torchrun, with --hosts",
+        )

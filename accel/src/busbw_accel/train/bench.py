@@ -130,12 +130,12 @@ def wrap(
         return WrappedModel(ddp, attached, method, attached.exchange)
     if not method.hook:
         return WrappedModel(ddp, None, method, partial(default_hooks.allreduce_hook, None))
-    state, hook = _hook_of_torch(method.hook)
+    state, hook = hook_of_torch(method.hook)
     ddp.register_comm_hook(state, hook)
     return WrappedModel(ddp, None, method, partial(hook, state))
 
 
-def _hook_of_torch(
+def hook_of_torch(
     name: str,
 ) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
     """The state and the hook for register_comm_hook of one of torch's own hooks."""

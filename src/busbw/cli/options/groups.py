@@ -100,7 +100,10 @@ PLAN: Groups = (
         MOST_USED,
         ("ranks", "hosts", "compare", "transports", "network", "pattern_file", "json_name"),
     ),
-    ("A training of yours, as -- COMMAND", ("capture_steps", "capture_limit_s", "folder")),
+    (
+        "A training of yours, as -- COMMAND",
+        ("losses", "tolerance", "capture_steps", "capture_limit_s", "folder"),
+    ),
     ("Ranks and hosts", ("hostfile", "ifname")),
     _SLURM,
     ("A model of busbw's", ("batch_size", "sequence", "precision", "bucket_mb")),
