@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.rates import BITS_A_BYTE, FACTORS, parse_rate
-from busbw.core.sizes import DURATIONS, duration, parse_delay, span
+from busbw.core.sizes import DELAYS, duration, parse_delay, span
 
 NUMBERS = (
     st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)
@@ -42,10 +42,10 @@ def test_the_hint_for_a_rate_that_is_not_clear_can_be_typed(text, hint):
     assert caught.value.hint == hint
 
 
-@given(NUMBERS, st.sampled_from(sorted(DURATIONS)), st.sampled_from(["", " "]))
+@given(NUMBERS, st.sampled_from(sorted(DELAYS)), st.sampled_from(["", " "]))
 def test_a_delay_is_read_as_written(number, unit, space):
     assert parse_delay(f"{number:.3f}{space}{unit}", "--delay") == pytest.approx(
-        number * DURATIONS[unit]
+        number * DELAYS[unit]
     )
 
 
@@ -95,9 +95,8 @@ def test_zero_needs_no_unit():
 
 
 @given(NUMBERS)
-def test_a_number_alone_has_the_unit_that_the_caller_gives(number):
-    assert duration(str(number), bare=1.0) == number
-    assert math.isnan(duration(str(number)))
+def test_a_time_without_a_unit_is_in_seconds(number):
+    assert duration(str(number)) == number
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ class Seconds(click.ParamType[float]):
 
 def seconds_of(text: str) -> float:
     """The seconds of `90`, `1e3`, `500ms`, `2m` or `1h`; nan for other text."""
-    seconds = duration(text, bare=1.0)
+    seconds = duration(text)
     return _number(text) if math.isnan(seconds) else seconds
 
 
