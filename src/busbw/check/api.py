@@ -108,11 +108,19 @@ def check(
     return _check(names, files, given, several=several)
 
 
+def _layer(name: str) -> str:
+    """The layer's own spelling."""
+    layers = {layer.value.lower(): layer.value for layer in Layer}
+    if name.lower() not in layers:
+        raise unknown("layer", name, layers)
+    return layers[name.lower()]
+
+
 def _check(
     names: Sequence[str], files: Sequence[str], options: MachineOptions, *, several: bool
 ) -> CheckReport | ClusterReport:
     only, skip = _listed(options.get("only", ())), _listed(options.get("skip", ()))
-    layers = [layer.lower() for layer in _listed(options.get("layer", ()))]
+    layers = [_layer(name) for name in _listed(options.get("layer", ()))]
     checks = chosen_checks(only, layers, skip)
     expect = expected(str(options.get("expect", "")), check_rows(only, layers, skip))
     limit_s, watch_s = options.get("limit_s", LIMIT_S), options.get("watch_s")

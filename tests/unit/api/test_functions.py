@@ -44,6 +44,11 @@ def test_check_answers_as_its_command() -> None:
     one = busbw.check(SNAPSHOT, layer="kernel")
     assert json.loads(encode(one)) == printed("check", "--from", SNAPSHOT, "--layer", "kernel")
     other = ROOT / "tests/hosts/no-nic.jsonl"
+    assert busbw.check(SNAPSHOT, layer=["Kernel"]).findings == one.findings
+    of_gpus = busbw.check(SNAPSHOT, layer=["gpu", "NVLINK"]).findings
+    assert {finding.layer for finding in of_gpus} == {"GPU", "NVLink"}
+    with pytest.raises(busbw.UsageError, match="unknown layer 'gpus'"):
+        busbw.check(SNAPSHOT, layer="gpus")
     words = ("--from", SNAPSHOT, "--from", other, "--layer", "kernel")
     assert json.loads(encode(busbw.check([SNAPSHOT, other], layer="kernel"))) == printed(
         "check", *words
