@@ -32,7 +32,7 @@ PLAIN = [2.0, 2.1, 1.9]
         (PLAIN, [2.001, 2.101, 1.898], Verdict.PASS, "not distinguishable from none"),
         (PLAIN, [2.010, 2.1101, 1.9099], Verdict.PASS, "worse, but by at most 1 %"),
         (PLAIN, [1.90, 2.00, 1.80], Verdict.PASS, "better (-5"),
-        (PLAIN, [2.20, 2.31, 2.08], Verdict.FAIL, "worse by more than 1 % (7.9 to 11.7 %)"),
+        (PLAIN, [2.20, 2.31, 2.08], Verdict.FAIL, "worse by more than 1 % (7.94 to 11.7 %)"),
         (PLAIN, [2.20, 2.10, 1.85], Verdict.UNKNOWN, "may be worse by more than 1 % (-"),
         (PLAIN, [2.0, math.nan, 1.9], Verdict.FAIL, "diverged"),
         (PLAIN, PLAIN, Verdict.PASS, "the same in every step"),

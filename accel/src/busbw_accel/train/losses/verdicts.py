@@ -84,7 +84,7 @@ def _mean(run: ScriptLosses, steps: int) -> float:
 
 def _verdict(interval: Interval, tolerance: float) -> tuple[Verdict, str]:
     low, high = interval
-    between = f"({100 * low:.1f} to {100 * high:.1f} %)"
+    between = f"({100 * low:.3g} to {100 * high:.3g} %)"
     mark = f"{100 * tolerance:g} %"
     if low > tolerance:
         return Verdict.FAIL, f"worse by more than {mark} {between}"
