@@ -3,19 +3,22 @@
 The help, the manual pages, the page of exit codes and a test of all commands are made from it.
 """
 
+from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from busbw.cli.commands import commands
+from busbw.cli.commands import command_row, commands
 from busbw.core import table_file
 from busbw.core.errors import Exit
-from busbw.core.finding import Verdict, exit_of
+
+if TYPE_CHECKING:
+    from busbw.core.finding import Verdict
 
 FILE = "exit_codes.csv"
 
 
-class ExitRow(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ExitRow:
     """When a command, or a part of one, ends with 1 and with 3; '' where it never does.
 
     `warns` is whether it has --fail-on. `unlike` is where and why it differs from the rule.
@@ -27,14 +30,20 @@ class ExitRow(msgspec.Struct, frozen=True):
     warns: bool = False
     unlike: str = ""
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> "list[Verdict]":
         """Those that it can give."""
+        from busbw.core.finding import Verdict  # with msgspec, which --help does not need
+
         given = {Verdict.WARN: self.warns, Verdict.FAIL: self.bad, Verdict.UNKNOWN: self.unknown}
         return [Verdict.PASS, *(verdict for verdict, when in given.items() if when)]
 
-    def code(self, verdict: Verdict, fail_on: Verdict = Verdict.FAIL) -> Exit:
-        """The exit code for a verdict; 0 for one that it does not judge."""
-        return exit_of([verdict] if verdict in self.verdicts() else [], fail_on)
+    def code(self, verdict: "Verdict", fail_on: "Verdict | None" = None) -> Exit:
+        """The exit code for a verdict; 0 for one that it does not judge. `fail_on`: FAIL, if it is
+        not given.
+        """
+        from busbw.core.finding import Verdict, exit_of
+
+        return exit_of([verdict] if verdict in self.verdicts() else [], fail_on or Verdict.FAIL)
 
     def text(self) -> str:
         """`Exit code 1 if a check fails; 3 if ...; else 0.`; '' if it is always 0."""
@@ -49,7 +58,10 @@ class ExitRow(msgspec.Struct, frozen=True):
 @cache
 def rows_of(package: str) -> tuple[ExitRow, ...]:
     """The rows of a package of commands."""
-    return table_file.rows(FILE, ExitRow, package=package)
+    return tuple(
+        ExitRow(row["command"], row["bad"], row["unknown"], row["warns"] == "true", row["unlike"])
+        for row in table_file.cells(FILE, package)
+    )
 
 
 def rows() -> list[ExitRow]:
@@ -60,4 +72,6 @@ def rows() -> list[ExitRow]:
 
 def exit_text(path: str) -> str:
     """What the help of a command says: `check launch`; '' for one that gives no verdict."""
-    return next((row.text() for row in rows() if row.command == path), "")
+    command = command_row(path.partition(" ")[0])
+    of_package = rows_of(command.package) if command else ()
+    return next((row.text() for row in of_package if row.command == path), "")

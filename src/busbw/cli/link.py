@@ -26,11 +26,12 @@ from busbw.launch.hostfile import given_hosts
 from busbw.link import html as link_html
 from busbw.link import text as view
 from busbw.link.driver import Tournament
-from busbw.link.types import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
+from busbw.link.types import METHODS, PERFTEST, LinkReport, LinkSpec, SuspectReport
 from busbw.measure.record import save
 
 FORMATS = ("table", "json")
 # The parameters that are not ignored with --suspect.
+DEFAULTS = LinkSpec()
 OF_SUSPECT = {
     "hosts",
     "hostfile",
@@ -66,7 +67,7 @@ OF_SUSPECT = {
     "--test",
     "method",
     type=click.Choice(METHODS),
-    default=TCP,
+    default=DEFAULTS.method,
     show_default=True,
     help="tcp needs nothing installed; perftest: RDMA",
 )
@@ -77,20 +78,24 @@ OF_SUSPECT = {
     help="interface, RDMA device or CIDR, may be repeated; all = all shared networks",
 )
 @click.option(
-    "--seconds", type=Seconds(), default=2.0, show_default=True, help="seconds per transfer"
+    "--seconds",
+    type=Seconds(),
+    default=DEFAULTS.seconds,
+    show_default=True,
+    help="seconds per transfer",
 )
 @click.option("--both", is_flag=True, help="also both directions at the same time")
 @click.option(
     "--streams",
     type=click.IntRange(1, 64),
-    default=4,
+    default=DEFAULTS.streams,
     show_default=True,
     help="TCP connections, or queue pairs of perftest",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(0),
-    default=0,
+    default=DEFAULTS.rounds,
     show_default="all pairs",
     help="rounds of random pairs, for many hosts",
 )
@@ -119,7 +124,7 @@ OF_SUSPECT = {
     "--limit",
     "limit_s",
     type=Seconds(),
-    default=20.0,
+    default=DEFAULTS.limit_s,
     show_default=True,
     help="seconds for each answer, beyond the transfer",
 )

@@ -10,8 +10,6 @@ import csv
 import pkgutil
 from typing import Any, TypeVar
 
-import msgspec
-
 Row = TypeVar("Row")
 
 
@@ -21,6 +19,8 @@ def rows(
     """The rows of a CSV file in the order of the file; `path` is relative to the package, and cells
     of the columns `lists` are lists of words.
     """
+    import msgspec  # takes as long as the rest of a short start
+
     return tuple(
         msgspec.convert(_values(cells_of_row, lists), row_type, strict=False)
         for cells_of_row in cells(path, package)

@@ -1,4 +1,4 @@
-"""The processes of a job and their groups, and the facts that every result records about them.
+"""The processes of a job, their groups by nccl-tests' split, and what results record of them.
 
 NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK decide the group of a process, by nccl-tests' rules.
 """

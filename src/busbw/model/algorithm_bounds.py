@@ -1,4 +1,5 @@
-"""The bounds of a collective on a described system, by algorithm, at four levels.
+"""The bounds of a collective on a described system, by algorithm, at four levels; `bounds` has them
+for the links of a run.
 
 L0 is the rate of the links. L1 is what they carry of data, without headers and checksums. L2 is an
 algorithm's bound over L1. L3 is the busbw that NCCL's model of a release expects for one size.

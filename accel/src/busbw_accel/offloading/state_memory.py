@@ -1,4 +1,4 @@
-"""Where the states of each parameter are, and the memory that they need.
+"""Where the optimizer's states of each parameter are, in host or GPU memory, and what they take.
 
 A model is divided into units, whose weights are needed at the same time. A parameter is divided
 into pieces, which are updated one by one.
