@@ -52,12 +52,12 @@ class Watch:
         assert self.process.stdout
         self.lines.extend(map(json.loads, self.process.stdout))
 
-    def ended(self) -> list[dict[str, Any]]:
-        """All lines, once it has ended."""
+    def ended(self, code: int = 0) -> list[dict[str, Any]]:
+        """All lines, once it has ended with this exit code."""
         with self.process:
             self._reader.join(60)
             assert self.process.stderr
-            assert self.process.wait(10) == 0, self.process.stderr.read()
+            assert self.process.wait(10) == code, self.process.stderr.read()
         return self.lines
 
     def wait(self, count: int) -> None:
@@ -131,7 +131,7 @@ def test_an_interface_is_unplugged_and_plugged_in_again(two_hosts, tmp_path):
     watch.wait(gone_from + 5)
     ip("link", "add", "spare0", "type", "veth", "peer", "spare1")
     back_from = len(watch.lines) + 2
-    lines = watch.ended()
+    lines = watch.ended(code=1)
     assert link(lines[2], "spare0").get("state") == "down", "nobody set it up"
     away = lines[gone_from : gone_from + 4]
     assert [link(line, "spare0") for line in away] == [
