@@ -55,8 +55,12 @@ def refuse_contradictions(
         raise UsageError(
             "--hosts and --from exclude each other", "use --from with snapshots of those hosts"
         )
-    if differences and (ignored or len(names) + len(files) < 2):
+    if differences and ignored:
         raise UsageError(
-            "--differences compares several nodes",
-            "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect",
+            "--differences has no line for a monitor, and compares with no file",
+            "leave out --brief and --expect",
+        )
+    if differences and len(names) + len(files) < 2:
+        raise UsageError(
+            "--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl'"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from busbw.check.base import Check
 from busbw.check.earlier import ByHost, oldest
-from busbw.check.expect.file import Expect, judge
+from busbw.check.expect.file import Expect, judge, mutes_host
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
@@ -35,7 +35,9 @@ def findings_here(
 ) -> NodeFindings:
     """The findings on one machine, and its facts."""
     machine = Machine(source, earlier)
-    return NodeFindings(report=judge(machine, checks, name, expect), facts=facts(machine))
+    report = judge(machine, checks, name, expect)
+    compared = not (expect and mutes_host(expect, report.host))
+    return NodeFindings(report=report, facts=facts(machine), compared=compared)
 
 
 def recorded_nodes(
@@ -166,7 +168,8 @@ def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterRep
     facts_by_name = {}
     for key, node in nodes.items():
         host = node.report.host
-        facts_by_name[host if hosts[host] == 1 else key] = node.facts
+        if node.compared:
+            facts_by_name[host if hosts[host] == 1 else key] = node.facts
     return ClusterReport(
         differences=differences(facts_by_name),
         nodes=[node.report for node in nodes.values()],

@@ -105,12 +105,13 @@ class NodeFindings(msgspec.Struct, kw_only=True):
     """The findings on one node, and its facts by name.
 
     `no_earlier` is why no earlier snapshot of --since was one of it, '' if one was or none was
-    asked for.
+    asked for. `compared` is whether its facts are: not while all of its checks are muted.
     """
 
     report: CheckReport
     facts: dict[str, str]
     no_earlier: str = ""
+    compared: bool = True
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,13 +124,18 @@ def archives_in(name: str) -> list[str]:
     files.
     """
     folder = Path(name)
-    if not folder.is_dir() or any((folder / part).is_dir() for part in _TREE):
+    if not folder.is_dir() or is_tree(folder):
         return []
     try:
         files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}", "name a folder that you can read") from error
     return [str(file) for file in files if file.name.endswith(_SUFFIXES) or is_archive(str(file))]
+
+
+def is_tree(folder: Path) -> bool:
+    """Whether a folder is a copy of a machine's files."""
+    return any((folder / part).is_dir() for part in _TREE)
 
 
 def is_archive(name: str) -> bool:

@@ -203,13 +203,10 @@ class _RailFindings:
                 f" it {rates} in {slow[0].pairs} pairs,"
                 f" the usual rate is {bits_text(solved.usual or 0.0)}"
             )
+            verdict, fix = Verdict.FAIL, self._fix(host)
             if all(flow.processor_bound for flow in flows):
-                message += "; the CPUs of one end were saturated"
-            result.append(
-                RunFinding(
-                    "link.host_slow", Verdict.FAIL, message, evidence(flows), self._fix(host)
-                )
-            )
+                message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
+            result.append(RunFinding("link.host_slow", verdict, message, evidence(flows), fix))
         self.slow.update(level.end for level in levels)
         return result
 

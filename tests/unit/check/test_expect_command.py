@@ -158,6 +158,29 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
     assert code == 0 and "MUTED   mlx5_[0-7] is missing" in out
 
 
+MAINTENANCE = MUTE.format(check="*", until="2999-01-01")
+
+
+@pytest.mark.parametrize(
+    ("host", "differ"), [("gpu-2", False), ("gpu-[1-9]", False), ("gpu-[3-9]", True)]
+)
+def test_a_host_whose_checks_are_muted_differs_from_none(host, differ, snapshots, capfd):
+    (snapshots / "away.toml").write_text(f'{GOOD}{MAINTENANCE}host = "{host}"\n')
+    files = [f"--from={snapshots}/{name}.jsonl" for name in ("good", "worse")]
+    words = [*files, "--expect", snapshots / "away.toml", "--format", "json"]
+    assert bool(json.loads(run(capfd, *words)[1])["differences"]) == differ
+
+
+def test_a_mute_that_has_ended_drains_no_node(snapshots, capfd):
+    (snapshots / "ended.toml").write_text(GOOD + MUTE.format(check="nic-mtu", until="2026-11-01"))
+    options = f"--expect {snapshots}/ended.toml --fail-on warn"
+    assert guarded(["manifest", "prolog", "--check", options]) == 0
+    (step,) = [line for line in capfd.readouterr().out.splitlines() if " --expect " in line]
+    added = step.partition("--fail-on warn ")[2].split()
+    words = ["--from", snapshots / "good.jsonl", *options.split()]
+    assert run(capfd, *words)[0] == 1 and run(capfd, *words, *added)[0] == 0
+
+
 def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
     (tmp_path / "mtu.jsonl").write_text(snapshot(MTU.source()))
     words = ("--from", tmp_path / "mtu.jsonl", "--only", "nic-mtu")
@@ -195,7 +218,7 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
         (("--force",), "--force is for --learn"),
         (
             ("--differences", "--expect", "{toml}", "--from", "{good}", "--from", "{good}"),
-            "--differences compares several nodes",
+            "--differences has no line for a monitor, and compares with no file",
         ),
     ],
 )

@@ -74,7 +74,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (["cut"], 2, 3, " lines: it was cut off"),
         (["text"], 2, 3, "line 1 is 'hello'"),
         (["nothing"], 3, 3, ": nothing was judged"),
-        (["folder"], 3, 3, ": nothing was judged"),
+        (["folder"], 2, 3, ": no snapshot in this folder"),
         # Of several, the worst counts; one that is no snapshot does not hide the others.
         (["good", "warned"], 0, 1, "BUSBW WARNING - 2 nodes: gpu-power-limit on "),
         (["good", "strange"], 3, 3, "BUSBW UNKNOWN - "),

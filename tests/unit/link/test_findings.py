@@ -161,6 +161,16 @@ def test_a_pair_that_the_cpus_slow_down_is_unknown():
     assert "the CPUs limited the rate" in pair.message and "--streams" in pair.fix
 
 
+@pytest.mark.parametrize(("bound", "verdict"), [(False, Verdict.FAIL), (True, Verdict.UNKNOWN)])
+def test_a_host_whose_cpus_limit_its_transfers_is_not_called_slow(bound, verdict):
+    link_report = report(4)
+    for flow in link_report.flows:
+        if flow.sender == 1:
+            flow.rate, flow.processor_bound = 40 * GBIT, bound
+    found = {finding.id: finding for finding in findings.findings(link_report)}
+    assert found["link.host_slow"].verdict is verdict
+
+
 def test_a_host_slow_only_with_both_directions_at_once_is_named():
     link_report = report(both_directions=True)
     for flow in link_report.flows:

@@ -27,6 +27,7 @@ from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_text
+from busbw.core.host_ranges import expand
 from busbw.host.source import Source
 
 Key = tuple[str | int, ...]  # ("ports", 0, "rate_gbit_s")
@@ -259,6 +260,8 @@ def _require_known_checks(expected: ExpectationFile) -> None:
     for index, mute in enumerate(expected.node.mute):
         if mute.check != ALL_CHECKS:
             _require_known_check(expected, mute.check, "mute", index, "check")
+        if mute.host:
+            expand(mute.host, expected.where("mute", index, "host"))
     for name, severity in expected.node.severity.items():
         _require_known_check(expected, name, "severity", name)
         if severity != RAISED:
@@ -333,10 +336,17 @@ def _raised(finding: ReportedFinding, expected: ExpectationFile) -> ReportedFind
     return msgspec.structs.replace(finding, verdict=Verdict.FAIL, message=message)
 
 
+def mutes_host(expect: Expect, host: str) -> bool:
+    """Whether all checks of a host are muted now."""
+    active = _active_mutes(host, parse(expect.file))
+    return any(mute.check == ALL_CHECKS and mute.subject is None for mute, _ in active)
+
+
 def _active_mutes(host: str, expected: ExpectationFile) -> list[ActiveMute]:
     """The mutes of a host that have not ended."""
-    return [
+    mutes = [
         ActiveMute(mute, expected.where("mute", number))
         for number, mute in enumerate(expected.node.mute)
-        if mute.host in (None, host) and expected.today <= mute.until
+        if expected.today <= mute.until
     ]
+    return [of for of in mutes if not of.mute.host or host in expand(of.mute.host, of.where)]

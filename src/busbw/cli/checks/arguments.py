@@ -9,7 +9,7 @@ import click
 from busbw.check.registry import BY_NAME, find_row
 from busbw.cli.options.parameters import is_given
 from busbw.core.errors import UsageError, similar_names
-from busbw.host.snapshot import archives_in
+from busbw.host.snapshot import MADE_BY, archives_in, is_tree
 
 
 def known(
@@ -28,6 +28,8 @@ def matching_files(files: Sequence[str]) -> tuple[str, ...]:
         is_pattern = set("*?[") & set(file) and not Path(file).exists()
         # Path.glob takes no absolute pattern.
         matching = sorted(glob(file)) if is_pattern else archives_in(file) or [file]  # noqa: PTH207
+        if matching == [file] and Path(file).is_dir() and not is_tree(Path(file)):
+            raise UsageError(f"--from {file}: no snapshot in this folder", MADE_BY)
         if not matching:
             raise UsageError(f"--from {file}: no file matches", "busbw check --save FILE makes one")
         matching_any += matching
