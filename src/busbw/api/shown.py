@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100  # characters of a text in a notebook
 MOST_ROWS = 60  # of a sweep in a notebook
-TOLD = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
+LISTED = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
 RIGHT, LEFT = "text-align: right", "text-align: left"
 _PLAIN_TEXT = "white-space: pre; overflow-x: auto; text-align: left"
 MERGED = ("forecast", "key")  # structures of a row whose fields are fields of the row
@@ -172,7 +172,7 @@ def _sweep(result: Result) -> Iterator[Element]:
     if more > 0:
         yield tag("p", f"{counted(more, 'more row')}: records() has all")
     for finding in result.findings:
-        if finding.verdict in TOLD:
+        if finding.verdict in LISTED:
             yield tag("p", tag("b", finding.verdict.value), f" {finding.message}")
 
 

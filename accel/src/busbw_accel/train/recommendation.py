@@ -80,15 +80,13 @@ def _best(plan: Plan) -> MeasuredExchange:
     """The best exchange.
 
     It is the least lossy of those that reach the target, and the fastest of those that lose the
-    same. If none reaches the target, it is the least lossy of those as fast as the fastest. Where
-    no difference is seen, it is the first listed. A lossy exchange must be faster than all that
-    lose nothing, beyond the interval.
+    same. If none reaches the target, it is one that is faster, beyond the interval, than all that
+    lose less. Where no difference is seen, it is the first listed. A lossy exchange must be
+    faster than all that lose nothing, beyond the interval.
     """
     reaching = [exchange for exchange in plan.exchanges if plan.reaches(exchange)]
     if not reaching:
-        fastest = max(plan.exchanges, key=plan.share)
-        alike = [exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)]
-        return min(alike, key=_order)
+        return _faster_than_less_lossy(plan)
     least = min(map(_order, reaching))
     chosen = _simplest(plan, [exchange for exchange in reaching if _order(exchange) == least])
     lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
@@ -96,6 +94,22 @@ def _best(plan: Plan) -> MeasuredExchange:
         best = _simplest(plan, lossless)
         if not faster(plan, chosen, best):
             return best
+    return chosen
+
+
+def _faster_than_less_lossy(plan: Plan) -> MeasuredExchange:
+    """The least lossy of those as fast as the fastest; then of those as fast as that one, until it
+    is faster than all that lose less.
+    """
+    fastest = max(plan.exchanges, key=plan.share)
+    as_fast = [exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)]
+    while as_fast:
+        chosen = min(as_fast, key=_order)
+        as_fast = [
+            exchange
+            for exchange in plan.exchanges
+            if _order(exchange) < _order(chosen) and not faster(plan, chosen, exchange)
+        ]
     return chosen
 
 

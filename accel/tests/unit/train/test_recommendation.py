@@ -141,6 +141,18 @@ def test_buckets_come_before_lossy_methods() -> None:
     assert recommended(in_rounds(large, small, bf16, target=0.19)) is small
 
 
+def test_what_loses_more_must_be_faster_than_all_that_lose_less() -> None:
+    """powersgd is as fast as top-k, and bf16 as powersgd, as far as these rounds show."""
+    bf16, powersgd, topk = (
+        exposing("bf16", 1, 0.51, 0.50, 0.52, 0.51),
+        exposing("powersgd", 3, 0.50, 0.42, 0.49, 0.52),
+        exposing("topk", 4, 0.42, 0.43, 0.44, 0.43),
+    )
+    assert recommended(in_rounds(powersgd, topk)) is powersgd
+    assert recommended(in_rounds(bf16, topk)) is topk
+    assert recommended(in_rounds(bf16, powersgd, topk)) is bf16
+
+
 def test_a_lossy_method_must_be_measured_to_be_faster() -> None:
     none, int8 = (
         exposing("none", 0, 0.01, 0.004, 0.03, 0.0),
