@@ -117,7 +117,7 @@ def _wrap(line: str, width: int, label: str | None = None) -> str:
         match = LABEL.match(line)
         label = match.group() if match else ""
     indent = len(label) if label.strip() else len(label) + 2
-    line = _CHECK.sub("[\\1\xa0\\2]", line)
+    line = _CHECK.sub("[\\1\xa0\\2]", line).replace(" %", "\xa0%")
     lines = textwrap.wrap(
         _breakable(line[len(label) :], width - indent),
         width,

@@ -307,14 +307,19 @@ def _known_text(plan: Plan, exchange: MeasuredExchange) -> str:
 
 
 def _alike(plan: Plan, chosen: MeasuredExchange) -> str:
-    """A line about the fastest exchange, if another was chosen because it is about as fast."""
+    """A line about the fastest exchange, if another was chosen."""
     best = recommendation.no_slower(plan, chosen)
-    if best is None or recommendation.faster(plan, best, chosen):
+    if best is None:
+        return ""
+    is_faster = recommendation.faster(plan, best, chosen)
+    if is_faster and plan.reaches(chosen):
         return ""
     ratio, interval = recommendation.gain(plan, best, chosen)
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
     difference = "no difference seen"
-    if interval and interval.low > 1:
+    if is_faster:
+        difference = "faster, but not seen to be faster than all that lose less"
+    elif interval and interval.low > 1:
         difference = f"less than {100 * recommendation.EQUAL_STEP_SHARE:g} % faster"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
