@@ -88,7 +88,7 @@ def _link(report: LinkReport) -> str:
 
 
 def _comparison(comparison: Comparison) -> str:
-    from busbw.history.comparison import summary
+    from busbw.history.comparison_text import summary
 
     return f"{comparison.collective}: {summary(comparison)}"
 

@@ -20,16 +20,16 @@ from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import counted
-from busbw.history import comparison
+from busbw.history import comparison_text
 from busbw.host.snapshot import archives_in, is_archive
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
-    "text": lambda compared: comparison.text(compared, width()),
-    "markdown": comparison.markdown,
-    "json": comparison.json,
-    "junit": comparison.junit,
+    "text": lambda compared: comparison_text.text(compared, width()),
+    "markdown": comparison_text.markdown,
+    "json": comparison_text.json,
+    "junit": comparison_text.junit,
 }
 OF_SNAPSHOTS = ("text", "json")
 # Parameters that snapshots leave without a meaning.

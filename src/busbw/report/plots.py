@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
 from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
-from busbw.history.comparison import cell_text, placement, ratio_text
+from busbw.history.comparison_text import cell_text, placement, ratio_text
 from busbw.report.rows import ReportInput, drawable, nominal, series
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.element import tag

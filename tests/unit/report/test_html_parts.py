@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from busbw.core.cells import all_figures
 from busbw.core.result import Cell, EngineLibrary, Ideal, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.history import comparison as text
+from busbw.history import comparison_text as text
 from busbw.report import summary
 from busbw.report.comparison import comparison
 from busbw.report.machine import machine, run
