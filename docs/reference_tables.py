@@ -74,11 +74,10 @@ def collectives() -> str:
 
 
 def _algbw(row: Collective) -> str:
-    return (
-        "largest total of a rank"
-        if row.uneven
-        else _UNITS[row.algbw_multiple(2), row.algbw_multiple(3), row.algbw_multiple(8)]
-    )
+    if row.uneven:
+        return "largest total of a rank"
+    multiples = tuple(map(row.algbw_multiple, (2, 3, 8)))
+    return _UNITS.get(multiples, f"count x size x {multiples} for 2, 3 and 8 ranks")
 
 
 def _properties(row: Collective) -> str:
