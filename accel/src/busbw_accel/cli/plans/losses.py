@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from busbw.cli.options import groups
-from busbw.cli.options.parameters import COUNT, ShareParam, is_given
+from busbw.cli.options.parameters import COUNT, ShareParam, given_options, is_given
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
@@ -40,13 +40,11 @@ losses_options = options(
 def check_alone() -> None:
     """UsageError for options of a plan that do not belong to --losses."""
     listed = {name for _, names in groups.PLAN for name in names}
-    for parameter in click.get_current_context().command.params:
-        name = parameter.name or ""
-        if name in listed - OWN and is_given(name):
-            raise UsageError(
-                f"{max(parameter.opts, key=len)} does not go with --losses, which only trains",
-                f"leave it out; the losses of all steps are in {FILE} of --output FOLDER",
-            )
+    if options := given_options(listed - OWN):
+        raise UsageError(
+            f"{', '.join(options)}: not with --losses, which only trains",
+            f"leave it out; the losses of all steps are in {FILE} of --output FOLDER",
+        )
 
 
 def run(training: UserTraining, steps: int, tolerance: float, compare: str, rounds: int) -> int:
