@@ -12,11 +12,19 @@ from healthy import healthy
 from healthy_gpu import changed
 from tree import Change
 
+import busbw
 from busbw.check.changes import ChangeReport, Side, changes
 from busbw.check.changes_text import text
 from busbw.check.registry import BY_NAME
 from busbw.check.snapshot import snapshot
-from busbw.check.types import CheckReport, Evidence, Fault, NodeFindings, ReportedFinding
+from busbw.check.types import (
+    CheckReport,
+    ClusterReport,
+    Evidence,
+    Fault,
+    NodeFindings,
+    ReportedFinding,
+)
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict, exit_of
 from busbw.host.snapshot import archives_in
@@ -289,6 +297,16 @@ def test_compare_ends_by_the_verdicts_of_what_is_new(later, more, code, tmp_path
     if "json" in more:
         assert json.loads(printed.out)["new"][0]["name"] == "gpu-count"
     assert code != 2 or "snapshots" in printed.err
+
+
+def test_a_folder_of_snapshots_is_shown_and_loaded_as_its_nodes(tmp_path, capsys):
+    folder = saved(tmp_path / "w1", DEAD)
+    (Path(folder) / "cut.jsonl").write_text(_archive(None)[:5000])
+    assert guarded(["show", folder]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("2 nodes, 1 answered: 1 fail\n") and "[BW001 gpu-count]" in out
+    nodes = busbw.load(folder)
+    assert isinstance(nodes, ClusterReport) and nodes.faults[0].name == "gpu-count"
 
 
 def test_snapshots_and_runs_are_not_compared(tmp_path, capsys):
