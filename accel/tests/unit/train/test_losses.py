@@ -2,12 +2,13 @@
 
 import math
 
+import msgspec
 import pytest
 
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 from busbw_accel.train.losses.runs import LossRuns, Resumed, ScriptLosses
-from busbw_accel.train.losses.verdicts import judge, text
+from busbw_accel.train.losses.verdicts import json, judge, text
 
 STEPS = 8
 
@@ -54,6 +55,18 @@ def test_rounds_that_are_alike_say_nothing_about_other_seeds() -> None:
     rows = judge(runs, 0.01)
     assert [row.verdict for row in rows] == [Verdict.UNKNOWN]
     assert "as in --seed {round}" in text(runs, rows)
+
+
+def test_json_has_what_the_table_has() -> None:
+    runs = made(PLAIN, int8=[2.20, 2.31, 2.08], topk=[2.0, math.nan, 1.9])
+    report = msgspec.json.decode(json(runs, judge(runs, 0.01), 0.01))
+    assert (report["schema"], report["ranks"], report["rounds"]) == ("busbw.losses/1", 2, 3)
+    assert report["loss"] == pytest.approx(2.0)
+    assert [(row["method"], row["verdict"]) for row in report["methods"]] == [
+        ("int8", "fail"),
+        ("topk", "fail"),
+    ]
+    assert report["methods"][1]["loss"] is None
 
 
 def test_what_limits_a_comparison_is_said() -> None:

@@ -15,11 +15,11 @@ from busbw.core.finding import exit_of
 from busbw.pattern import capture
 from busbw_accel.cli.plans.recorded import UserTraining, short
 from busbw_accel.train.losses.runs import FILE, LossRuns
-from busbw_accel.train.losses.verdicts import judge, text
+from busbw_accel.train.losses.verdicts import json, judge, text
 from busbw_accel.train.methods import NONE, parse_all
 
 # Options that say something about the runs of a comparison.
-OWN = {"losses", "tolerance", "compare", "rounds", "capture_limit_s", "folder"}
+OWN = {"losses", "tolerance", "compare", "rounds", "capture_limit_s", "folder", "format_name"}
 losses_options = options(
     click.option(
         "--losses",
@@ -42,12 +42,19 @@ def check_alone() -> None:
     listed = {name for _, names in groups.PLAN for name in names}
     if options := given_options(listed - OWN):
         raise UsageError(
-            f"{', '.join(options)}: not with --losses, which only trains",
+            f"{', '.join(options)} does not go with --losses, which only trains",
             f"leave it out; the losses of all steps are in {FILE} of --output FOLDER",
         )
 
 
-def run(training: UserTraining, steps: int, tolerance: float, compare: str, rounds: int) -> int:
+def run(
+    training: UserTraining,
+    steps: int,
+    tolerance: float,
+    compare: str,
+    rounds: int,
+    format_name: str,
+) -> int:
     """Make all runs and print the comparison; the exit code is that of its verdicts."""
     methods = [method.name for method in parse_all(compare)] if compare else []
     methods = [name for name in methods if name != NONE]
@@ -72,7 +79,8 @@ def run(training: UserTraining, steps: int, tolerance: float, compare: str, roun
     )
     runs.run()
     rows = judge(runs, tolerance)
-    print_out(text(runs, rows, width()))
+    as_json = format_name == "json"
+    print_out(json(runs, rows, tolerance) if as_json else text(runs, rows, width()))
     return int(exit_of(row.verdict for row in rows))
 
 

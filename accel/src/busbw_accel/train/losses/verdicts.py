@@ -6,8 +6,9 @@ same seeds. Steps of one run follow each other, and are not independent samples.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+import msgspec
 
 from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
@@ -29,8 +30,7 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MethodLoss:
+class MethodLoss(msgspec.Struct, frozen=True):
     """A row of the table. `share`: above the loss of plain DDP, as a share of it."""
 
     method: str
@@ -39,6 +39,35 @@ class MethodLoss:
     interval: Interval | None
     verdict: Verdict
     text: str
+
+
+class LossReport(msgspec.Struct, tag="busbw.losses/1", tag_field="schema", kw_only=True):
+    """The comparison, for programs. `loss` is that of plain DDP; what is not finite is null."""
+
+    name: str
+    ranks: int
+    rounds: int
+    steps: int
+    tolerance: float
+    loss: float
+    methods: list[MethodLoss]
+    notes: list[str] = []
+
+
+def json(runs: LossRuns, rows: list[MethodLoss], tolerance: float) -> str:
+    plain = list(runs.of(NONE).values())
+    steps = min(len(run.losses) for run in runs.done)
+    report = LossReport(
+        name=runs.name,
+        ranks=plain[0].world,
+        rounds=len(plain),
+        steps=steps,
+        tolerance=tolerance,
+        loss=fmean(_mean(run, steps) for run in plain),
+        methods=rows,
+        notes=list(runs.notes()),
+    )
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
 def judge(runs: LossRuns, tolerance: float) -> list[MethodLoss]:
