@@ -4,18 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import COUNT, ShareParam, given_options, is_given
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
+from busbw.core import json_codec
 from busbw.core.errors import UsageError
 from busbw.core.finding import exit_of
 from busbw.pattern import capture
 from busbw_accel.cli.plans.recorded import UserTraining, short
 from busbw_accel.train.losses.runs import FILE, LossRuns
-from busbw_accel.train.losses.verdicts import json, judge, text
+from busbw_accel.train.losses.verdicts import report, text
 from busbw_accel.train.methods import NONE, parse_all
 
 # Options that say something about the runs of a comparison.
@@ -78,10 +80,12 @@ def run(
         folder,
     )
     runs.run()
-    rows = judge(runs, tolerance)
-    as_json = format_name == "json"
-    print_out(json(runs, rows, tolerance) if as_json else text(runs, rows, width()))
-    return int(exit_of(row.verdict for row in rows))
+    compared = report(runs, tolerance)
+    if format_name == "json":
+        print_out(msgspec.json.format(json_codec.encode(compared), indent=1).decode() + "\n")
+    else:
+        print_out(text(compared, width()))
+    return int(exit_of(row.verdict for row in compared.methods))
 
 
 def take(fields: dict[str, Any]) -> tuple[int, float]:
