@@ -8,7 +8,8 @@ from string import Formatter
 
 from markdown_table import code, table
 
-from busbw.cli.exit_codes import rows as exit_codes_of_commands
+from busbw.cli.commands import commands as all_commands
+from busbw.cli.exit_codes import rows_of as exit_codes_of
 from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
@@ -196,13 +197,12 @@ def exit_codes() -> str:
         )
         for verdict in Verdict
     ]
+    packages = dict.fromkeys(row.package for row in all_commands())
+    exits = [row for package in packages for row in exit_codes_of(package)]
     commands = [
-        (code(row.command), row.bad, row.unknown, "yes" if row.warns else "")
-        for row in exit_codes_of_commands()
+        (code(row.command), row.bad, row.unknown, "yes" if row.warns else "") for row in exits
     ]
-    unlike = [
-        f"* `{row.command}`: {row.unlike}.\n" for row in exit_codes_of_commands() if row.unlike
-    ]
+    unlike = [f"* `{row.command}`: {row.unlike}.\n" for row in exits if row.unlike]
     return (
         table(("code", "meaning"), own)
         + "## Verdicts\n\nThe worst verdict of a command gives its exit code: FAIL, else UNKNOWN,"

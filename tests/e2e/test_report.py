@@ -245,8 +245,12 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, res
         shutil.copy(file, results / "a")
     shutil.copy(link, results / "links.json")
     (results / "a" / "notes.md").write_text("not a result")
+    (results / "a" / "week1").mkdir()
+    (results / "a" / "slurm-7.out").write_text("a log")
     done = here("busbw", "report", "a", "links.json")
-    assert (done.code, done.out, done.err) == (0, "a/report.html\n", "")
+    assert (done.code, done.out) == (0, "a/report.html\n")
+    left = "not read of a: slurm-7.out, week1/"
+    assert done.err == f"note: {left}; name them to have them in the report\n"
     text = (results / "a" / "report.html").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles[-5:] == [
@@ -256,8 +260,10 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, res
         "Link test: links.json",
         "How to read it",
     ]
-    assert "rates between hosts" in text
+    assert "rates between hosts" in text and f">{left}.<" in text
     (results / "a" / "half.json").write_text('{"schema": "busbw.link/1", "hosts": [')
+    (results / "a" / "week1").rmdir()
+    (results / "a" / "slurm-7.out").unlink()
     for words in (["a"], ["a/half.json", "links.json", "-o", "a/report.html"]):
         part = here("busbw", "report", *words)
         assert (part.code, part.out) == (1, "a/report.html\n")

@@ -12,7 +12,8 @@ from busbw.check.api import LIMIT_S, here, of_several, of_source, words_of_hosts
 from busbw.check.base import Check
 from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
 from busbw.check.earlier import read_first, refuse_watch_options
-from busbw.check.expect.file import Expect
+from busbw.check.expect.file import Expect, unused_mutes
+from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, trend
 from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import known, matching_files, refuse_before_subcommand
@@ -22,7 +23,7 @@ from busbw.cli.checks.save import STDOUT, prepare_folder, refuse_others, save_op
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, not_a_format, not_empty
-from busbw.cli.streams import print_out
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
@@ -213,15 +214,23 @@ def command(
         prepare_folder(save, names, force=force)
     if names or len(files) > 1:
         words = words_of_hosts(only, layer, skip, watch_s, expected, differences=differences)
-        return printed.print_several(
-            of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
-        )
+        nodes = of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
+        _warn_of_mutes(expected, nodes.nodes, fleet=True)
+        return printed.print_several(nodes)
     if save or files:
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
         return _print_recorded(source, "".join(files), checks, expected, since, printed)
-    return printed.print_one(
-        here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
-    )
+    report = here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
+    _warn_of_mutes(expected, [report])
+    return printed.print_one(report)
+
+
+def _warn_of_mutes(
+    expected: Expect | None, reports: Sequence[CheckReport], *, fleet: bool = False
+) -> None:
+    """Warn of mutes that accept nothing, whose host or part may be misspelled."""
+    for text in unused_mutes(expected, reports, fleet=fleet) if expected else ():
+        print_err(f"warning: {text}")
 
 
 def _answer_node(
@@ -254,7 +263,9 @@ def _print_recorded(
 ) -> int:
     if source is None:
         return int(Exit.OK)
-    return output.print_one(of_source(source, name, checks, expected, since))
+    report = of_source(source, name, checks, expected, since)
+    _warn_of_mutes(expected, [report])
+    return output.print_one(report)
 
 
 for _subcommand in (launch, command_line, job, trend, engines, explain, config):

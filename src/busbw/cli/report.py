@@ -63,10 +63,11 @@ def command(
 
     Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of
     links, counters of links, snapshots. Up to 8 sweeps fit. Those of one collective, engine and
-    number of ranks share plots, and are compared with the first of them. Snapshots and checks of
-    several machines share a section, which says what differs between them. A directory stands for
-    its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run. Of
-    several files those that cannot be read are named and left out.
+    number of ranks share plots; those that are also of the same hosts and devices and have a size
+    in common are compared with the first of them. Snapshots and checks of several machines share a
+    section, which says what differs between them. A directory stands for its files that end in
+    .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; its folders are named, and
+    not read. Of several files those that cannot be read are named and left out.
 
     With --sign the command that verifies the signature is printed too.
     """
@@ -127,7 +128,7 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
-    """Each result compared with the first one of its collective, engine and number of ranks."""
+    """Each result compared with the first one that is alike."""
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     comparisons = {}
     for first, *others in alike(inputs):

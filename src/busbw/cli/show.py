@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from busbw.api.files import several
 from busbw.cli.file_kinds import load, table_option
 from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, File, is_given, not_empty
@@ -22,7 +23,6 @@ from busbw.core.result import Outcome
 from busbw.core.written_file import target_of
 from busbw.measure.record import save
 from busbw.pattern.registry import BY_NAME, RECORD
-from busbw.pattern.registry import load as load_pattern
 from busbw.pattern.replay.text import ROWS
 from busbw.report.file_kinds import FileContent
 from busbw.report.registry import VIEWS, render, view
@@ -89,8 +89,8 @@ def command(
     Several files, or a directory, hold the ranks of one job: NCCL's log, the JSON of NCCL's
     Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,
     AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot or a
-    kernel log is printed as its checks. Of a training's log with a collective that timed out in
-    PyTorch, it says whom the ranks waited for.
+    kernel log is printed as its checks, and a folder of snapshots as those of all nodes. Of a
+    training's log with a collective that timed out in PyTorch, it says whom the ranks waited for.
     """
     if calls and format_name != PATTERN_CSV:
         raise UsageError(
@@ -105,7 +105,7 @@ def command(
     name = files[0]
     content: Outcome | FileContent
     if source or len(files) > 1 or Path(name).is_dir():
-        content = FileContent.of_pattern(load_pattern(files, source))
+        content = several(files, source)
     else:
         content = load(name, collective, table)
     if isinstance(content, FileContent) and isinstance(content.held, Pattern):

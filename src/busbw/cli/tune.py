@@ -13,7 +13,7 @@ import click
 from busbw.cli.compare import FORMATS
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import File, Seconds, argv, is_given, not_empty
+from busbw.cli.options.parameters import File, Seconds, argv, given_options, is_given, not_empty
 from busbw.cli.options.shared import net_option, options, start_options, take_where
 from busbw.cli.options.sweep import sweep_option
 from busbw.cli.output import RunOutput
@@ -235,12 +235,7 @@ def _refuse_ignored(checked: Path | None, variables: bool) -> None:
         why = "--check measures what the table was made from"
     elif variables:
         ignored, why = OF_SEARCH, "--variables writes no table"
-    options = [
-        max(parameter.opts, key=len)
-        for parameter in click.get_current_context().command.params
-        if parameter.name in ignored and is_given(parameter.name)
-    ]
-    if options:
+    if options := given_options(ignored):
         raise UsageError(f"{', '.join(options)}: {why}", "leave it out")
 
 

@@ -156,6 +156,8 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
         capfd, "--from", snapshots / "worse.jsonl", "--from", snapshots / "good.jsonl", *words[2:]
     )
     assert code == 0 and "MUTED   mlx5_[0-7] is missing" in out
+    words = ("--from", snapshots / "good.jsonl", *words, "--brief")
+    assert run(capfd, *words)[1].endswith(" silent=0 unreadable=0 muted=1\n")
 
 
 MAINTENANCE = MUTE.format(check="*", until="2999-01-01")
@@ -169,6 +171,40 @@ def test_a_host_whose_checks_are_muted_differs_from_none(host, differ, snapshots
     files = [f"--from={snapshots}/{name}.jsonl" for name in ("good", "worse")]
     words = [*files, "--expect", snapshots / "away.toml", "--format", "json"]
     assert bool(json.loads(run(capfd, *words)[1])["differences"]) == differ
+
+
+@pytest.mark.parametrize(
+    ("more", "of", "told"),
+    [
+        ('check = "expect-ports"\n', "worse", []),
+        ('check = "expect-ports"\n', "good", ["accepts no finding"]),
+        ('check = "expect-ports"\n', "both", []),
+        (
+            'check = "expect-ports"\nsubject = "mlx5_77"\n',
+            "both",
+            ["accepts no finding of mlx5_77"],
+        ),
+        (
+            'check = "expect-ports"\nhost = "gpu-9"\n',
+            "both",
+            ["is for gpu-9, which is none of these"],
+        ),
+        ('check = "expect-ports"\nhost = "gpu-9"\n', "good", []),
+        ('check = "*"\nhost = "gpu-2"\n', "both", []),
+        ('check = "nic-mtu"\n', "both --only expect-ports", []),
+    ],
+)
+def test_a_mute_that_accepts_nothing_is_told(more, of, told, snapshots, capfd):
+    end = 'reason = "ticket 4711"\nuntil = 2999-01-01\n'
+    (snapshots / "unused.toml").write_text(f"{GOOD}\n[[mute]]\n{more}{end}")
+    names, *only = of.split()
+    files = ["good", "worse"] if names == "both" else [names]
+    words = [word for name in files for word in ("--from", snapshots / f"{name}.jsonl")]
+    words += ["--expect", snapshots / "unused.toml", *(only or ["--only", "expect-ports"])]
+    _, _, err = run(capfd, *words)
+    warned = [line for line in err.splitlines() if line.startswith("warning: unused.toml line")]
+    assert len(warned) == len(told)
+    assert all(text in line for text, line in zip(told, warned, strict=True))
 
 
 def test_a_mute_that_has_ended_drains_no_node(snapshots, capfd):

@@ -196,7 +196,8 @@ def command(
     request = recorded_plan.take_request(model_name, fields)
     if losses and request:
         _refuse_in_a_rank()
-        return losses_plan.run(request, losses, tolerance, compare, fields["rounds"])
+        rounds = fields["rounds"]
+        return losses_plan.run(request, losses, tolerance, compare, rounds, format_name)
     states = take_states(require_model(model_name) if model_name else recorded_plan.MODEL, fields)
     memory = states_plan.take_memory(fields, states)
     if states is not None and memory is not None:

@@ -3,6 +3,7 @@
 import math
 import shlex
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ def is_given(parameter: str) -> bool:
     """Whether the command line has the parameter itself; what a setting gives is a default."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is ParameterSource.COMMANDLINE
+
+
+def given_options(parameters: Container[str]) -> list[str]:
+    """Those of the command's options, by their parameters, that the command line has itself."""
+    return [
+        max(parameter.opts, key=len)
+        for parameter in click.get_current_context().command.params
+        if parameter.name and parameter.name in parameters and is_given(parameter.name)
+    ]
 
 
 def shell_words(option: str, text: str) -> list[str]:
