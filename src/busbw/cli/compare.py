@@ -11,7 +11,7 @@ from busbw.cli.ab_runs import OptionSet, Sweep, Turns
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
-from busbw.cli.options.parameters import is_given, not_empty, shell_words
+from busbw.cli.options.parameters import is_given, not_empty, option_of, shell_words
 from busbw.cli.options.shared import fail_on_option
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
@@ -50,7 +50,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     type=click.IntRange(1, 100),
     default=4,
     show_default=True,
-    help="with --run: runs of each",
+    help="with --run: times to run each in turn",
 )
 @judging_options
 @click.option(
@@ -59,7 +59,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="how to print it",
+    help="output on stdout",
 )
 @click.option(
     "--collective",
@@ -143,15 +143,11 @@ def _compare_snapshots(
     from busbw.check.cluster import recorded_nodes
     from busbw.check.registry import CHECKS
 
-    options = {
-        parameter.name: max(parameter.opts, key=len)
-        for parameter in click.get_current_context().command.params
-    }
     for name in OF_RUNS:
         if is_given(name):
             raise UsageError(
-                f"{options[name]} is for runs, and {words[0]} has snapshots of machines",
-                f"leave out {options[name]}",
+                f"{option_of(name)} is for runs, and {words[0]} has snapshots of machines",
+                f"leave out {option_of(name)}",
             )
     if format_name not in OF_SNAPSHOTS:
         raise UsageError(

@@ -52,8 +52,8 @@ sampling_options = options(
         default=MAX_TIME_S,
         show_default=True,
         help=(
-            "target sampling time per size and placement, in seconds; a slow operation may take up"
-            " to 2 s longer"
+            "target time per size and placement of sampling; a slow operation may take up to 2 s"
+            " longer"
         ),
     ),
     click.option(
