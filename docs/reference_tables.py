@@ -214,7 +214,7 @@ def exit_codes() -> str:
         + table(("command", "1", "3", "has `--fail-on`"), commands)
         + "Where a command differs from the rule:\n\n"
         + "".join(unlike)
-        + "\n## The line for a monitor\n\nThese are the codes of `busbw check --brief`.\n\n"
+        + "\n## The line for a monitor\n\nThese are the codes of `busbw check --nagios`.\n\n"
         + table(("code", "word", "meaning"), nagios)
         + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"
         + table(("code", "meaning"), compat)

@@ -23,6 +23,7 @@ from busbw.cli.checks.save import STDOUT, prepare_folder, refuse_others, save_op
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, not_a_format, not_empty
+from busbw.cli.options.shared import hosts_options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
@@ -73,27 +74,14 @@ LAYERS = [layer.value for layer in Layer]
         " of snapshots, or a quoted pattern: '*.jsonl'"
     ),
 )
-@click.option(
-    "--hosts",
-    default="",
-    callback=not_empty,
-    metavar="HOSTS",
-    help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
-)
-@click.option(
-    "--hostfile",
-    default="",
-    callback=not_empty,
-    metavar="FILE",
-    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
-)
+@hosts_options("hosts to check over ssh and to compare: h1,h2 or gpu[01-16]")
 @click.option(
     "--limit",
     "limit_s",
     type=Seconds(),
     default=LIMIT_S,
     show_default=True,
-    help="seconds for this host, or for each of --hosts",
+    help="give up after this time on this host, or on each of --hosts",
 )
 @click.option(
     "--load",
@@ -126,7 +114,7 @@ LAYERS = [layer.value for layer in Layer]
 @click.option(
     "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
 )
-@click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
+@click.option("--nagios", "brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
 @click.option("--node", is_flag=True, hidden=True, help="print a node's part of a comparison")
 @click.option(
@@ -138,7 +126,6 @@ LAYERS = [layer.value for layer in Layer]
     help="output on stdout",
 )
 @click.option(
-    "-o",
     "--output",
     metavar="FILE",
     default="",
@@ -153,7 +140,7 @@ def command(
     skip: tuple[str, ...],
     files: tuple[str, ...],
     hosts: str,
-    hostfile: str,
+    hostfile: Path | None,
     limit_s: float,
     load_s: float | None,
     watch_s: float | None,
@@ -168,6 +155,7 @@ def command(
     output: str,
     expect: str,
     learn: bool,
+    accept_faults: bool,
     force: bool,
     fail_on: Verdict,
 ) -> int | None:
@@ -182,8 +170,9 @@ def command(
         refuse_before_subcommand(context, context.invoked_subcommand)
         return None
     check_output(output, other=listed or learn or node)
-    if learn or (force and not save):
-        return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
+    expectations.refuse_without(learn=accept_faults and not learn, save=force and not save)
+    if learn:
+        return expectations.learn(matching_files(files), limit_s, accept_faults=accept_faults)
     if listed:
         print_out(view.listing(check_rows(only, layer, skip), width()))
         return int(Exit.OK)

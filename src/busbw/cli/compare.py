@@ -50,7 +50,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     type=click.IntRange(1, 100),
     default=4,
     show_default=True,
-    help="with --run: runs of each",
+    help="with --run: times to run each in turn",
 )
 @judging_options
 @click.option(
@@ -59,7 +59,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="how to print it",
+    help="output on stdout",
 )
 @click.option(
     "--collective",

@@ -23,7 +23,7 @@ SWEEP = [
     "4K",
     "--engine",
     "sim",
-    "-n",
+    "-np",
     "4",
     "--repeats",
     "8",
@@ -62,7 +62,8 @@ def signed(measured: Path, tmp_path, capsys, monkeypatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert (
-        guarded(["report", "before.json", "after.json", "-o", "proof.html", "--sign", "key"]) == 0
+        guarded(["report", "before.json", "after.json", "--output", "proof.html", "--sign", "key"])
+        == 0
     )
     return capsys.readouterr().out.splitlines()
 
@@ -133,7 +134,7 @@ def test_results_in_the_page_are_the_results(signed, capsys):
         (["show", "proof.html"], "this page has 2 results"),
         (["show", "proof.html", "--table", "3"], "--table 3: this page has 2"),
         (["report", "before.json", "--sign", "nokey"], "--sign nokey: "),
-        (["report", "before.json", "-o", "-", "--sign", "key"], "--sign signs a file"),
+        (["report", "before.json", "--output", "-", "--sign", "key"], "--sign signs a file"),
     ],
 )
 def test_impossible_requests_are_usage_errors(signed, capsys, words, message):

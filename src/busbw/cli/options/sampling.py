@@ -52,9 +52,8 @@ sampling_options = options(
         default=MAX_TIME_S,
         show_default=True,
         help=(
-            "target sampling time per size and placement, in seconds; a slow operation may take up"
-            f" to 2 s longer; on CPUs all end after {CPU_SWEEP_S:g} s if neither this nor a size is"
-            " given"
+            "target time per size and placement of sampling; a slow operation may take up to 2 s"
+            f" longer; on CPUs all end after {CPU_SWEEP_S:g} s if neither this nor a size is given"
         ),
     ),
     click.option(

@@ -48,8 +48,7 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     names = [row.name(strict=True)]
     if "_" in row.long:
         names.append(f"--{row.long}")
-    if row.short != "n":  # -n means ranks, as with mpirun
-        names.append(f"-{row.short}")
+    names.append(f"-{row.short}")
     kind = "rounds" if row.field == "check" else row.kind
     metavar = kind.upper() if kind in ("size", "rounds") else None
     if row.choices:

@@ -34,7 +34,7 @@ losses_options = options(
         type=ShareParam(0.0, 10.0),
         default="1%",
         show_default=True,
-        help="with --losses: a loss that is higher by at most this passes",
+        help="with --losses: largest difference treated as equal, of a higher loss",
     ),
 )
 
