@@ -4,5 +4,5 @@ set -eu
 cd "$(dirname "$0")/.."
 page=$(mktemp --suffix .html)
 trap 'rm -f "$page"' EXIT
-.venv/bin/busbw report benchmarks/visits_202611/shown.json -o "$page"
+.venv/bin/busbw report benchmarks/visits_202611/shown.json --output "$page"
 chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,770 --screenshot=docs/report.png "file://$page"

@@ -156,7 +156,7 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
         capfd, "--from", snapshots / "worse.jsonl", "--from", snapshots / "good.jsonl", *words[2:]
     )
     assert code == 0 and "MUTED   mlx5_[0-7] is missing" in out
-    words = ("--from", snapshots / "good.jsonl", *words, "--brief")
+    words = ("--from", snapshots / "good.jsonl", *words, "--nagios")
     assert run(capfd, *words)[1].endswith(" silent=0 unreadable=0 muted=1\n")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, File, Seconds, is_given, not_empty, option_of
+from busbw.cli.options.parameters import COUNT, File, Seconds, given_options, is_given, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_err
 from busbw.core.env import CAPTURE
@@ -151,12 +151,11 @@ def take_request(model_name: str | None, fields: dict[str, Any]) -> UserTraining
             raise UsageError(f"{option} is for a training that plan starts", "add -- COMMAND")
     if model_name:
         return None
-    for name in OWN_TRAINING:
-        if is_given(name):
-            raise UsageError(
-                f"{option_of(name)} is for busbw's own models, not for a training of yours",
-                "leave it out",
-            )
+    if options := ", ".join(given_options(OWN_TRAINING)):
+        raise UsageError(
+            f"{options}: for busbw's own models, not for a training of yours",
+            f"leave out {options}",
+        )
     return UserTraining(file, command, steps, limit_s, folder)
 
 
