@@ -85,7 +85,7 @@ def rank(
 
 
 def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> None:
-    """Import, fork, wait, write each rank's exit code."""
+    """Import, fork, wait, write each rank's exit code; never returns."""
     folder, ranks, hosts, module = (
         Path(sys.argv[1]),
         int(sys.argv[2]),
@@ -109,6 +109,7 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     for _ in children:
         child, status = os.wait()
         (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
+    os._exit(0)  # libraries would report at exit what was not collected
 
 
 def start() -> None:
