@@ -2,7 +2,6 @@
 
 import json
 
-
 import pytest
 
 from busbw.cli.main import guarded

@@ -6,6 +6,7 @@ import pytest
 
 from busbw.launch.control import SoloControl
 
+
 def test_a_rank_of_mpirun_uses_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from busbw_accel import host_adam
