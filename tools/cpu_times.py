@@ -20,14 +20,18 @@ BEFORE_TESTS = "(start and collection)"
 def _used_s() -> float:
     times = os.times()
     ended_s = times.user + times.system + times.children_user + times.children_system
-    lists = map(_text, Path("/proc/self/task").glob("*/children"))  # where the kernel has them
-    return ended_s + sum(map(_child_s, " ".join(lists).split()))
+    return ended_s + _children_s("self")
+
+
+def _children_s(pid: str) -> float:
+    """Of children that have not been waited for, with theirs, and of those that they waited for."""
+    lists = map(_text, Path("/proc", pid, "task").glob("*/children"))  # where the kernel has them
+    return sum(map(_child_s, " ".join(lists).split()))
 
 
 def _child_s(pid: str) -> float:
-    """Of a child that has not been waited for, and of those that it waited for."""
     words = _text(Path("/proc", pid, "stat")).rpartition(")")[2].split()
-    return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK") + _children_s(pid)
 
 
 def _text(file: Path) -> str:

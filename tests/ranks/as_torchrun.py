@@ -1,4 +1,4 @@
-"""`as_torchrun.py FOLDER RANKS HOSTS MODULE PROGRAM...`, see forge.py: each rank is a fork with
+"""`as_torchrun.py FOLDER RANKS HOSTS MODULE PROGRAM...`, see jobs.py: each rank is a fork with
 torchrun's variables.
 
 It runs all programs and writes what each returned as the last line of FOLDER/<rank>.out.
@@ -43,3 +43,7 @@ def rank(
 def start() -> None:
     """Run the job of the command line."""
     ranks.main(rank)
+
+
+if __name__ == "__main__":
+    start()

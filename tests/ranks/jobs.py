@@ -1,22 +1,20 @@
 """Jobs of real ranks over gloo: each rank runs the named scenarios of a module one after the other
 and says what came of each.
 
-All ranks are forks of one process that has imported PyTorch: to start a rank costs a hundredth of a
-second instead of two or three.
+All ranks are forks of one process that has imported PyTorch (warm_python.py): to start a rank costs
+a hundredth of a second instead of two or three.
 """
 
-import atexit
-import contextlib
 import json
 import os
-import select
 import signal
-import subprocess
+import socket
 import sys
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests import warm_python
 
 HERE = Path(__file__).parent
 AS_TORCHRUN = HERE / "as_torchrun.py"
@@ -39,56 +37,31 @@ def run(
     AS_TORCHRUN scenarios join the ranks themselves.
     """
     beside_caller = str(Path(sys._getframe(1).f_code.co_filename).parent)
-    argv = [str(folder), str(ranks), str(hosts), module, *names]
+    words = [program, folder, ranks, hosts, module, *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     # what a scenario finds does not depend on the machine
     if environment.get("ACCEL_DEVICE") != "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    request = {
-        "program": str(program),
-        "argv": argv,
-        "environment": environment,
-        "path": [beside_caller, *sys.path],
-    }
-    forge = _forge()
+    environment["PYTHONPATH"] = ":".join([beside_caller, *filter(None, sys.path)])
     try:
-        forge.stdin.write(json.dumps(request) + "\n")
-        forge.stdin.flush()
-        assert select.select([forge.stdout], [], [], LIMIT_S)[0], (
-            f"{module} has not ended within {LIMIT_S} s\n{_stacks(folder)}"
-        )
-        assert forge.stdout.readline() == "0\n"
-    except BaseException:  # another job gets another
-        _forge.cache_clear()
-        _end(forge)
-        raise
+        assert _exit_code([str(word) for word in words], environment) == 0
+    except TimeoutError:
+        stacks = _stacks(folder)
+        raise AssertionError(f"{module} has not ended within {LIMIT_S} s\n{stacks}") from None
     return [_rank_result(folder, rank) for rank in range(ranks)]
 
 
-@cache
-def _forge() -> "subprocess.Popen[str]":
-    argv = [sys.executable, str(HERE / "forge.py")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen(
-        argv,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    atexit.register(_end, started)
-    return started
-
-
-def _end(forge: "subprocess.Popen[str]") -> None:
-    """With all ranks that it may have."""
-    if forge.poll() is None:
-        os.killpg(forge.pid, signal.SIGKILL)
-    forge.wait()
-    for stream in (forge.stdin, forge.stdout):
-        with contextlib.suppress(OSError):  # what was to be written stays unwritten
-            stream.close()
+def _exit_code(words: list[str], environment: dict[str, str]) -> int:
+    """Run a program as a Python that has imported PyTorch does, without starting that Python; a
+    program whose connection is closed is killed.
+    """
+    request = [words, environment, str(Path.cwd()), sorted(os.sched_getaffinity(0)), [0, 1, 2]]
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(str(Path(warm_python.started(warm_python.TORCH)).with_name("socket")))
+        socket.send_fds(server, [b"0"], [0, 1, 2])
+        server.sendall(json.dumps(request).encode() + b"\n")
+        server.settimeout(LIMIT_S)
+        return int(server.recv(16) or -signal.SIGKILL)
 
 
 def all_well(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,12 +1,14 @@
-"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see forge.py: each rank is a fork that runs
+"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see jobs.py: each rank is a fork that runs
 all and writes FOLDER/<rank>.out.
 """
 
+import ctypes
 import faulthandler
 import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+PR_SET_PDEATHSIG = 1
 LIMIT = timedelta(seconds=120)
 STACKS_S = 90  # before the test stops waiting for the job
 
@@ -82,7 +85,7 @@ def rank(
 
 
 def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> None:
-    """Import, fork, wait, write each rank's exit code."""
+    """Import, fork, wait, write each rank's exit code; never returns."""
     folder, ranks, hosts, module = (
         Path(sys.argv[1]),
         int(sys.argv[2]),
@@ -97,6 +100,7 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     for number in range(ranks):
         child = os.fork()
         if child == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a job is killed whole
             # A fork gets a new pool of threads when it first asks for one. PyTorch's autograd
             # threads would all ask at once, which ends some processes with "Invalid thread pool!".
             torch.set_num_threads(1)
@@ -105,8 +109,13 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     for _ in children:
         child, status = os.wait()
         (folder / f"{children[child]}.code").write_text(str(os.waitstatus_to_exitcode(status)))
+    os._exit(0)  # libraries would report at exit what was not collected
 
 
 def start() -> None:
     """Run the job of the command line."""
     main(rank)
+
+
+if __name__ == "__main__":
+    start()

@@ -1,7 +1,6 @@
 """`busbw plan` with real ranks on CPUs."""
 
 import json
-import sys
 
 import pytest
 
@@ -104,7 +103,6 @@ def test_a_training_of_the_user_is_recorded_and_planned_for(run, warm_python, tm
         limit_s=HANG_S,
         python=warm_python,
         COLUMNS="80",
-        PYTHON_EXEC=sys.executable,  # torchrun's ranks: the capture is in where they start
     )
     assert done.code == 0, done.err
     assert "busbw: 8 steps are recorded; the training ends here" in done.err

@@ -15,7 +15,7 @@ from busbw_accel.embedding import prefixed
 from busbw_accel.embedding.exchange import owners
 
 # each job of ranks is run once
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 SCENARIOS = scenarios_of(embeddings)
 FOUR = ["trained_sum_of_bags", "not_finite", "without_data", "resharded"]
@@ -191,6 +191,18 @@ def test_on_one_rank_an_embedding_equals_that_of_torch(pooling):
         weight.detach() - 0.5 * weight.grad,
     )
     assert embedding.table.counters.stored == 4
+
+
+def test_in_a_compiled_model_an_embedding_is_not_compiled():
+    embedding, graphs = DynamicEmbedding(5, device="cpu").eval(), []
+
+    def backend(graph, _):
+        graphs.append([node.name for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    compiled = torch.compile(lambda ids: 2 * embedding(ids), backend=backend)
+    torch.testing.assert_close(compiled(torch.arange(3)), 2 * embedding(torch.arange(3)))
+    assert graphs == [["mul"]]
 
 
 def test_one_rank_refuses_what_it_cannot_take():

@@ -12,7 +12,7 @@ import torch
 from busbw_accel.methods import BLOCK
 
 # each job of ranks is run once
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}

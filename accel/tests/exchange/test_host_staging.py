@@ -6,7 +6,7 @@ import jobs
 import pytest
 import torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel host staging")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}

@@ -6,7 +6,7 @@ import jobs
 import pytest
 
 # each job of ranks is run once
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel lifetimes")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 WITH_DIGEST = ["resumed", "saved_each_step", "closed"]

@@ -3,7 +3,7 @@
 import jobs
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel offloads")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 NAMES = ["ddp", "ddp_clipped", "ddp_int8", "ddp_late", "fsdp", "fsdp_clipped", "ddp_replaced"]
 OTHERS = [
     "gathered_early",

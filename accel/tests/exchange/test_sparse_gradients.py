@@ -10,7 +10,7 @@ import pytest
 from busbw_accel import sparse
 
 # each job of ranks is run once
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel sparse")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 JOBS = {"2 ranks": (2, 2, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 SCENARIOS = ["ways", "gradients", "sums_of_halves", "refused", "alone", "trainings"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 # each job of ranks is run once
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel trainings")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 METHODS = [

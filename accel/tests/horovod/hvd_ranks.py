@@ -1,4 +1,4 @@
-"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see forge.py: each rank is a fork that runs
+"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see jobs.py: each rank is a fork that runs
 all and writes FOLDER/<rank>.out.
 
 A process of its own keeps the store, as torchrun's agent does.
@@ -81,3 +81,7 @@ def gloo_threads() -> int:
 def start() -> None:
     """Run the job of the command line."""
     ranks.main(rank)
+
+
+if __name__ == "__main__":
+    start()

@@ -6,7 +6,7 @@ import hvd_compressors
 import hvd_jobs
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 CONTRACTS = hvd_jobs.contracts(hvd_compressors, set())
 

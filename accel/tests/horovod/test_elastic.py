@@ -15,7 +15,7 @@ import pytest
 from busbw.core.errors import UsageError
 from busbw_accel.horovod.torch.elastic import TorchState
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python"), pytest.mark.timeout(300)]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 # Ranks look for garbage only where the script says so.

@@ -9,7 +9,7 @@ from busbw_accel.horovod.torch import environment
 from busbw_accel.horovod.torch.environment import RankInfo
 from busbw_accel.horovod.torch.errors import Refused
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 LAUNCHERS = {
     "horovodrun": {

@@ -8,7 +8,7 @@ import pytest
 
 import busbw_accel.horovod.torch as hvd
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 SCALES = "prescale_factor=1.0, postscale_factor=1.0, process_set"
 SIGNATURES = {

@@ -5,7 +5,7 @@ import torch
 
 from busbw_accel.horovod.torch.requests import Cache, OperationKind, Request, RequestTable, Response
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 MEMBERS = {0: (0, 1), 1: (1,)}
 
 

@@ -11,7 +11,7 @@ import torch
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.xdist_group("horovod"),
+    pytest.mark.xdist_group("warm_python"),
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
 ]
 

@@ -4,7 +4,7 @@ import hvd_contracts
 import hvd_jobs
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 OWN = {"rank_tensor", "total", "fails"}
 STEADY = "a_steady_step_negotiates_nothing"  # in a cache that holds its 50 operations

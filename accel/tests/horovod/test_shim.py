@@ -13,7 +13,7 @@ from busbw_accel.horovod.shim import MODULES
 HANG_S = 250  # ranks import PyTorch, for minutes where other processes use all cores
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.xdist_group("horovod"),
+    pytest.mark.xdist_group("warm_python"),
     pytest.mark.timeout(HANG_S + 50),
 ]
 

@@ -12,7 +12,7 @@ import trace_events
 
 from busbw_accel.horovod.torch.timeline import Timeline
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 KILLED = """

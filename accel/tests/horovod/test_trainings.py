@@ -4,7 +4,7 @@ import hvd_jobs
 import hvd_trainings
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 HELPERS = {"net", "batches", "own_part", "trained", "alone", "distributed"}
 APART = {"light_variables_choose_the_exchange_of_gradients"}

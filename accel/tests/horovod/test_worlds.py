@@ -6,7 +6,7 @@ import hvd_jobs
 import hvd_worlds
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 APART = {
     "a_lost_rank_fails_operations",

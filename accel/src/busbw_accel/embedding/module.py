@@ -126,7 +126,6 @@ class DynamicEmbedding(nn.Module):
         if self._exchange is not None:
             self._exchange.check_device(self.device)
 
-    @torch.compiler.disable
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
         """The rows of `ids` (integers of any shape): fp32 [..., dim].
 
@@ -141,6 +140,11 @@ class DynamicEmbedding(nn.Module):
             UsageError: `ids` or `offsets` have a wrong type or shape.
             BusbwError: an exchange with other ranks failed. No row was updated.
         """
+        if torch.compiler.is_compiling():  # not a decorator, which would import the compiler
+            return torch.compiler.disable(self._forward)(ids, offsets)
+        return self._forward(ids, offsets)
+
+    def _forward(self, ids: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
         self._check(ids, offsets)
         flat = ids.reshape(-1).to(self.device, torch.int64).contiguous()
         train = self.training and torch.is_grad_enabled()

@@ -1,52 +1,25 @@
-"""Threads of torch's operations on the host, in a rank that Open MPI started."""
+"""Threads of torch's operations on the host."""
 
 import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import pytest
 
 from busbw.launch.control import SoloControl
 
-PROGRAM = """
-import torch
-from busbw_accel import host_adam as host_threads
-from busbw.launch.control import SoloControl
-from busbw_accel.train.job import share_processors
 
-print(torch.get_num_threads())
-with host_threads.torch_threads(host_threads.usable()):
-    print(torch.get_num_threads())
-print(torch.get_num_threads())
-share_processors(SoloControl())
-print(torch.get_num_threads())
-"""
+def test_a_rank_of_mpirun_uses_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from busbw_accel import host_adam
+    from busbw_accel.train.job import share_processors
 
-
-def threads(**variables: str) -> list[int]:
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    } | variables
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    return [int(word) for word in result.stdout.split()]
-
-
-@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
-def test_a_rank_of_mpirun_uses_all_processors() -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     processors = len(os.sched_getaffinity(0))
-    # with MKL, torch begins with one by this variable
-    begun, inside, after, shared = threads(OMPI_COMM_WORLD_LOCAL_SIZE="1")
-    assert (inside, after, shared) == (min(processors, 16), begun, processors)
+    with host_adam.torch_threads(1):  # as torch begins under mpirun
+        with host_adam.torch_threads(host_adam.usable()):
+            assert torch.get_num_threads() == min(processors, 16)
+        assert torch.get_num_threads() == 1
+        share_processors(SoloControl())
+        assert torch.get_num_threads() == processors
 
 
 def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
