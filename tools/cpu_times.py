@@ -69,7 +69,7 @@ class _Times:
             output["collection_cpu_s"] = self.last_s
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Iterator[None]:
+    def pytest_runtest_makereport(self) -> Iterator[Any]:
         """The last report of a test has the seconds of all."""
         report: Any = yield
         report.cpu_s = 0.0
