@@ -8,6 +8,9 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 LIMIT_S = 100
 LINE = re.compile(r"timing: 64M (out of|in) place(, about \d+ s left)?")
 
@@ -40,7 +43,7 @@ def test_a_quiet_run_shows_size_phase_and_time_left() -> None:
         "--engine",
         "mpi",
         "-n",
-        "2",
+        "1",
         "-b",
         "64M",
         "-e",
@@ -69,7 +72,7 @@ def test_no_progress_line_is_written_to_a_pipe() -> None:
         "--precision",
         "0.0001",
         "--max-time",
-        "3",
+        "2.5",
     ]
     done = subprocess.run(
         [sys.executable, "-m", "busbw", "run", *argv],
