@@ -8,7 +8,10 @@ RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle m
 # start processes and networks, and mostly wait
 SYSTEM := $(addprefix tests/,e2e faults native netlab) $(addprefix accel/tests/,e2e netlab)
 NEWEST := 3.14 # of Python, for types in `make test-versions`; pyproject.toml has the oldest
-FAST := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats)
+# of pure functions and tables: 54 CPU seconds without what tries many examples (hypothesis)
+FAST := -m "not hypothesis" $(addprefix tests/unit/,core history model test_style.py test_groups.py test_fact_tables.py \
+	check/test_checks.py check/test_findings.py cli/test_option_meanings.py)
+PLAIN := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats) # without PyTorch
 # rustc links with cc. A cargo that is a proxy of rustup without a toolchain counts as missing.
 CARGO := $(and $(shell command -v cc),$(shell cargo --version 2>/dev/null))
 NATIVE := --manifest-path native/Cargo.toml
@@ -32,7 +35,7 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=... for another run)
 	$(BIN)/busbw run $(ARGS)
 
-check: lint ## lint and the unit tests that need no PyTorch, four to five minutes on 2 cores
+check: lint ## lint, and in under a minute of CPU time the tests of pure functions, tables and texts
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAST)
 
 test: .venv/test.stamp ## lint, and run all tests; skips those whose program is missing (make test-tools)
@@ -47,9 +50,9 @@ test-tools: ## install what tests look for, as root on Debian; starts no service
 test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for some of them)
 	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
 
-test-versions: .venv/lint.stamp ## the tests of `make check` on each Python from 3.11 to 3.14 that is here
+test-versions: .venv/lint.stamp ## unit tests that need no PyTorch, on each Python from 3.11 to 3.14 that is here
 	$(BIN)/mypy --python-version $(NEWEST)
-	tools/test_versions.sh $(FAST)
+	tools/test_versions.sh $(PLAIN)
 
 suite: .venv/test.stamp lint ## the tests of modules and of trainings
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))

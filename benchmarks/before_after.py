@@ -38,7 +38,7 @@ TRAIN = [
     "vgg16",
     "--batch-size",
     "128",
-    "--precision",
+    "--compute-dtype",
     "fp32",
     "--warmup",
     "5",

@@ -180,7 +180,7 @@ def events(options: argparse.Namespace, place: Path) -> dict[str, dict[str, floa
     words = (
         "run",
         "all_reduce",
-        "-n",
+        "-np",
         str(options.ranks),
         "-b",
         "1M",
@@ -236,7 +236,7 @@ def replayed(options: argparse.Namespace, place: Path) -> dict[str, float]:
     pattern = load([str(place / "script-timed")])
     file = place / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
-    words = ("replay", str(file), "-n", str(options.ranks), "--repeats", "3", "--engine", "nccl")
+    words = ("replay", str(file), "-np", str(options.ranks), "--repeats", "3", "--engine", "nccl")
     os.environ["BUSBW_PLUGIN"] = str(options.plugin)
     result = busbw(options.plugin, "none", place / "replay", *words, file=place / "replay.json")
     rows = result["replay"]["rows"]

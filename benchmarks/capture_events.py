@@ -173,7 +173,7 @@ def jobs(options: argparse.Namespace, env: dict[str, str], place: Path) -> dict:
                 "-m",
                 "busbw",
                 "capture",
-                "-o",
+                "--output",
                 str(place / f"{number}{name}"),
             ]
             before = {"off": [], "cheap": [*capture, "--"], "timed": [*capture, "--timed", "--"]}

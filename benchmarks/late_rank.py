@@ -25,7 +25,7 @@ def late_ranks(words: list[str]) -> list[str]:
             "all_reduce",
             "--engine",
             "mpi",
-            "-n",
+            "-np",
             str(RANKS),
             "-b",
             "1M",

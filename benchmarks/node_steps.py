@@ -14,7 +14,7 @@ LINK_GBIT = 25
 ROUNDS = 4  # of the network plugin beside Socket
 SWEEP = "-b 1K -e 4G -f 4 --timing classic --force"
 NET_SWEEP = "-b 8 -e 256M -f 2 --timing classic --force"
-TRAINING = "--precision bf16 --rounds 3 --iters 2 --warmup 3 --net busbw --force"
+TRAINING = "--compute-dtype bf16 --rounds 3 --iters 2 --warmup 3 --net busbw --force"
 METHODS = "none,2d,int4+host,2d+int8"
 TRAININGS = {"vgg16": 64, "gpt2": 16}  # samples of a rank
 SMALL = "-b8 -e64K -f2 -c0"
@@ -96,7 +96,7 @@ def _collectives(gpus: int) -> Iterator[Step]:
     rows = [row.name for row in COLLECTIVES if not row.ranks_power_of_two or not gpus & (gpus - 1)]
     for name in rows:
         file = f"collectives/{name}.json"
-        command = f"busbw run {name} -n {gpus} --engine nccl --ran {SWEEP} --json {file}"
+        command = f"busbw run {name} -np {gpus} --engine nccl --ran {SWEEP} --json {file}"
         yield Step("collectives", name, command, good=(0, 1))
         if gpus > 1:  # one GPU sends nothing
             yield _explain("collectives", f"explain_{name}", file)
@@ -108,7 +108,7 @@ def _explain(part: str, name: str, file: str) -> Step:
 
 
 def _precise(gpus: int) -> Iterator[Step]:
-    command = f"busbw run all_reduce -n {gpus} --engine nccl --force --json precise/sweep.json"
+    command = f"busbw run all_reduce -np {gpus} --engine nccl --force --json precise/sweep.json"
     yield Step("precise", "all_reduce", command, good=(0, 1))
     if gpus > 1:
         yield _explain("precise", "explain", "precise/sweep.json")
@@ -138,21 +138,21 @@ def _applications(gpus: int) -> Iterator[Step]:
 
 def _capture(gpus: int) -> Iterator[Step]:
     training = f"torchrun --nproc-per-node {gpus} capture_events_app.py steps capture/steps.json"
-    command = f"busbw capture --timed -o capture/run -- {training}"
+    command = f"busbw capture --timed --output capture/run -- {training}"
     yield Step("capture", "training", command, limit_s=180)
-    replay = f"busbw replay capture/run/pattern.jsonl -n {gpus} --engine nccl --ran"
+    replay = f"busbw replay capture/run/pattern.jsonl -np {gpus} --engine nccl --ran"
     yield Step("capture", "replay", replay, good=(0, 1))
 
 
 def _tune(gpus: int) -> Iterator[Step]:
-    command = f"busbw tune all_reduce -n {gpus} --engine nccl --seconds 3 --no-settings"
+    command = f"busbw tune all_reduce -np {gpus} --engine nccl --max-time 3 --no-settings"
     yield Step("tune", "links", f"{command} --output tune/links.table", limit_s=240)
 
 
 def _tune_hosts(hosts: int, own: int) -> Iterator[Step]:
     name = f"{hosts}x{own}"
     command = f"gpu_hosts.py -n {hosts} -p {own} {LINK_GBIT} tune all_reduce --net socket"
-    options = f"--seconds 3 --no-settings --output tune/{name}.table"
+    options = f"--max-time 3 --no-settings --output tune/{name}.table"
     yield Step("tune", name, f"{command} {options}", limit_s=300)
 
 

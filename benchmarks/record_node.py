@@ -106,7 +106,7 @@ def run(step: Step, folder: Path, limit_s: float) -> tuple[int, float]:
     for before, word in pairwise(shlex.split(step.command)):
         if word.startswith(f"{step.part}/"):
             (folder / word).parent.mkdir(parents=True, exist_ok=True)
-        if before == "-o":  # the folder of an attempt that failed, which capture would refuse
+        if before == "--output":  # the folder of an attempt that failed, which capture would refuse
             shutil.rmtree(folder / word, ignore_errors=True)
     begin = time.monotonic()
     with file.open("wb") as output:

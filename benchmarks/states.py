@@ -53,7 +53,7 @@ def main() -> int:
             *BUSBW,
             "plan",
             *common,
-            "--memory",
+            "--memory-plan",
             *shlex.split(given.plan_options),
             "--json",
             planned,

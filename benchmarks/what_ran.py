@@ -58,7 +58,7 @@ class Runs:
         self.number += 1
         stem = self.folder / f"{self.number:02}_{collective}"
         command = [sys.executable, "-m", "busbw", "run", collective, "--engine", "nccl", "--ran"]
-        command += [*SWEEP, "-n", str(self.ranks), "--no-history", *words]
+        command += [*SWEEP, "-np", str(self.ranks), "--no-history", *words]
         command += ["--json", f"{stem}.json", "--force"]
         path = os.pathsep.join(filter(None, (str(HERE.parent / "src"), os.getenv("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, **variables}

@@ -70,7 +70,7 @@ def _page(row: CommandRow) -> str:
     command = command_of(row.name)
     text = _head(f"busbw-{row.name}", row.help.rstrip("."))
     text += _section("SYNOPSIS") + _synopsis(command, f"busbw {row.name}")
-    text += _section("DESCRIPTION") + _description(command, row.name)
+    text += _section("DESCRIPTION") + _description(command, row.name, row.package)
     text += _section("OPTIONS") + _options(command)
     if isinstance(command, click.Group):
         text += _section("SUBCOMMANDS")
@@ -80,7 +80,7 @@ def _page(row: CommandRow) -> str:
             )
             text += (
                 ".PP\n"
-                + _description(part, f"{row.name} {name}")
+                + _description(part, f"{row.name} {name}", row.package)
                 + _options(part)
                 + ".PP\nExamples:\n.PP\n"
                 + _examples(row.examples(name))
@@ -89,8 +89,8 @@ def _page(row: CommandRow) -> str:
     return text + _section("SEE ALSO") + ".BR busbw (1)\n"
 
 
-def _description(command: click.Command, path: str) -> str:
-    return _paragraphs(f"{command.help or ''}\n\n{exit_text(path)}".rstrip())
+def _description(command: click.Command, path: str, package: str) -> str:
+    return _paragraphs(f"{command.help or ''}\n\n{exit_text(path, package)}".rstrip())
 
 
 def _head(name: str, meaning: str) -> str:

@@ -38,8 +38,8 @@ def options() -> str:
     ]
     return (
         "All sweep options are in one table, `core/options.py`. The compat frontend has"
-        " nccl-tests' letters, names and defaults. In `busbw run`, `-n` is the number of ranks, as"
-        f" in mpirun; iterations are `--iters`.\n\n"
+        " nccl-tests' letters, names and defaults. `busbw run` has these letters too; the number of"
+        " ranks is `-np`, as in mpirun.\n\n"
         f"In `busbw run`, {', '.join(classic)} need"
         " `--timing classic`. If `--iters` is not given, precise timing takes as many iterations"
         " as needed.\n\n"

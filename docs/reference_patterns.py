@@ -31,7 +31,7 @@ def patterns() -> str:
     formats = [(code(row.name), row.title, row.made_by, row.has, row.lacks) for row in FORMATS]
     names = (("functions", FUNCTIONS), ("algorithms", ALGORITHMS), ("protocols", PROTOCOLS))
     return (
-        "`busbw show FILE...` recognizes the format of a file by its first bytes; `--from`"
+        "`busbw show FILE...` recognizes the format of a file by its first bytes; `--input-format`"
         " names it instead. Files can be compressed with gzip. Several files, or a directory, are"
         " the ranks of one job.\n\n"
         "## Formats\n\n"

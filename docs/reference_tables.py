@@ -8,7 +8,8 @@ from string import Formatter
 
 from markdown_table import code, table
 
-from busbw.cli.exit_codes import rows as exit_codes_of_commands
+from busbw.cli.commands import commands as all_commands
+from busbw.cli.exit_codes import rows_of as exit_codes_of
 from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
@@ -74,11 +75,10 @@ def collectives() -> str:
 
 
 def _algbw(row: Collective) -> str:
-    return (
-        "largest total of a rank"
-        if row.uneven
-        else _UNITS[row.algbw_multiple(2), row.algbw_multiple(3), row.algbw_multiple(8)]
-    )
+    if row.uneven:
+        return "largest total of a rank"
+    multiples = tuple(map(row.algbw_multiple, (2, 3, 8)))
+    return _UNITS.get(multiples, f"count x size x {multiples} for 2, 3 and 8 ranks")
 
 
 def _properties(row: Collective) -> str:
@@ -197,13 +197,12 @@ def exit_codes() -> str:
         )
         for verdict in Verdict
     ]
+    packages = dict.fromkeys(row.package for row in all_commands())
+    exits = [row for package in packages for row in exit_codes_of(package)]
     commands = [
-        (code(row.command), row.bad, row.unknown, "yes" if row.warns else "")
-        for row in exit_codes_of_commands()
+        (code(row.command), row.bad, row.unknown, "yes" if row.warns else "") for row in exits
     ]
-    unlike = [
-        f"* `{row.command}`: {row.unlike}.\n" for row in exit_codes_of_commands() if row.unlike
-    ]
+    unlike = [f"* `{row.command}`: {row.unlike}.\n" for row in exits if row.unlike]
     return (
         table(("code", "meaning"), own)
         + "## Verdicts\n\nThe worst verdict of a command gives its exit code: FAIL, else UNKNOWN,"
@@ -215,7 +214,7 @@ def exit_codes() -> str:
         + table(("command", "1", "3", "has `--fail-on`"), commands)
         + "Where a command differs from the rule:\n\n"
         + "".join(unlike)
-        + "\n## The line for a monitor\n\nThese are the codes of `busbw check --brief`.\n\n"
+        + "\n## The line for a monitor\n\nThese are the codes of `busbw check --nagios`.\n\n"
         + table(("code", "word", "meaning"), nagios)
         + "## The compat frontend\n\nThese are the codes of nccl-tests.\n\n"
         + table(("code", "meaning"), compat)

@@ -82,21 +82,23 @@ def _folder(folder: Path, copies: str) -> Iterator[None]:
 
 
 def run(words: list[str]) -> str:
-    """What `busbw WORDS` prints to a pipe."""
+    """What `busbw WORDS` prints to a pipe; SystemExit if it prints nothing."""
     from busbw.cli.main import guarded
 
-    printed = io.StringIO()
+    printed, errors = io.StringIO(), io.StringIO()
     arguments, sys.argv = sys.argv, ["busbw", *words]
     variables = dict(os.environ)
     # A user's history and own runs are none of the documentation's.
     os.environ.update(BUSBW_HISTORY="false", BUSBW_REFERENCE="false")
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             guarded(words)
     finally:
         sys.argv = arguments
         os.environ.clear()
         os.environ.update(variables)
+    if not printed.getvalue():  # else a page would lose its screen without a word
+        raise SystemExit(f"error: busbw {shlex.join(words)} printed nothing: {errors.getvalue()}")
     return printed.getvalue()
 
 

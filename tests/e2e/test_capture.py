@@ -56,7 +56,7 @@ def test_all_ranks_of_a_launcher_are_recorded(
 ):
     folder = tmp_path / "run"
     line = ranks(2, PROGRAM, plugin_library, 5, 90, "finalize")
-    done = busbw("capture", "-o", folder, "--timed", "--", *line)
+    done = busbw("capture", "--output", folder, "--timed", "--", *line)
     assert done.returncode == 0, done.stderr
     assert "90 calls in 90 rows over 3 communicators" in done.stdout
     recorded = pattern(folder)
@@ -78,7 +78,7 @@ def test_rank_that_captures_itself_becomes_its_command(
         "-m",
         "busbw",
         "capture",
-        "-o",
+        "--output",
         folder,
         "--",
         sys.executable,
@@ -104,7 +104,7 @@ def test_rank_that_captures_itself_becomes_its_command(
 def test_calls_of_a_killed_command_are_recorded(busbw: Busbw, plugin_library: Path, tmp_path: Path):
     done = busbw(
         "capture",
-        "-o",
+        "--output",
         tmp_path / "run",
         "--",
         sys.executable,
@@ -121,20 +121,20 @@ def test_calls_of_a_killed_command_are_recorded(busbw: Busbw, plugin_library: Pa
 
 
 def test_command_without_nccl_is_an_error(busbw: Busbw, tmp_path: Path):
-    done = busbw("capture", "-o", tmp_path / "run", "--", "true")
+    done = busbw("capture", "--output", tmp_path / "run", "--", "true")
     assert done.returncode == 3
     assert "no rank of the command was recorded" in done.stderr
 
 
 def test_command_that_calls_nothing_is_an_error(busbw: Busbw, plugin_library: Path, tmp_path: Path):
     line = (sys.executable, PROGRAM, plugin_library, 5, 0, "finalize")
-    done = busbw("capture", "-o", tmp_path / "run", "--", *line)
+    done = busbw("capture", "--output", tmp_path / "run", "--", *line)
     assert done.returncode == 3
     assert "NCCL reported no call" in done.stderr
 
 
 def test_command_that_fails_before_it_communicates_is_to_be_run_alone(busbw: Busbw, tmp_path: Path):
-    done = busbw("capture", "-o", tmp_path / "run", "--", "false")
+    done = busbw("capture", "--output", tmp_path / "run", "--", "false")
     assert done.returncode == 1
     assert "error: the command ended with 1 before a rank of it was recorded" in done.stderr
     assert "hint: run it without busbw first" in done.stderr
@@ -145,7 +145,7 @@ def test_folder_that_is_removed_meanwhile_is_an_error(
     busbw: Busbw, tmp_path: Path, then: str, code: int
 ):
     folder = tmp_path / "run"
-    done = busbw("capture", "-o", folder, "--", "sh", "-c", f"rm -r {folder}{then}")
+    done = busbw("capture", "--output", folder, "--", "sh", "-c", f"rm -r {folder}{then}")
     assert done.returncode == code
     assert f"error: {folder}: No such file or directory: it was removed" in done.stderr
     assert "hint: record again" in done.stderr
@@ -157,7 +157,7 @@ def test_the_recorder_leaves_other_programs_alone(busbw: Busbw, tmp_path: Path):
         "import os\nif 'BUSBW_CAPTURE' in os.environ: print('of the user')"
     )
     code = "import sitecustomize; print(sitecustomize.__file__)"
-    line = ("capture", "-o", tmp_path / "run", "--", sys.executable, "-c", code)
+    line = ("capture", "--output", tmp_path / "run", "--", sys.executable, "-c", code)
     done = busbw(*line, PYTHONPATH=f"{SOURCE}:{tmp_path}")
     assert done.stdout == f"of the user\n{tmp_path / 'sitecustomize.py'}\n"
     assert (done.returncode, list((tmp_path / "run").iterdir())) == (3, [])
@@ -166,7 +166,7 @@ def test_the_recorder_leaves_other_programs_alone(busbw: Busbw, tmp_path: Path):
 @pytest.mark.parametrize("kept", ["pattern.jsonl", "host-1.capture"])
 def test_folder_of_another_capture_is_refused(here: Here, tmp_path: Path, kept: str):
     (tmp_path / kept).write_text("kept")
-    done = here("busbw", "capture", "-o", str(tmp_path), "--", "true")
+    done = here("busbw", "capture", "--output", str(tmp_path), "--", "true")
     assert done.code == 2
     assert "the folder is not empty" in done.err
     assert (tmp_path / kept).read_text() == "kept"
@@ -174,13 +174,13 @@ def test_folder_of_another_capture_is_refused(here: Here, tmp_path: Path, kept: 
 
 def test_another_profiler_is_not_replaced(here: Here):
     other = {"NCCL_PROFILER_PLUGIN": "inspector.so"}
-    done = here("busbw", "capture", "-o", "run", "--", "true", **other)
+    done = here("busbw", "capture", "--output", "run", "--", "true", **other)
     assert done.code == 2
     assert "NCCL_PROFILER_PLUGIN=inspector.so is set" in done.err
 
 
 def test_missing_command_is_named(busbw: Busbw, tmp_path: Path):
-    done = busbw("capture", "-o", tmp_path / "run", "--", "no-such-program")
+    done = busbw("capture", "--output", tmp_path / "run", "--", "no-such-program")
     assert done.returncode == 3
     assert "no-such-program: No such file or directory" in done.stderr
 
@@ -189,7 +189,7 @@ def test_missing_file_of_a_rank_is_reported(
     here: Here, busbw: Busbw, plugin_library: Path, tmp_path: Path
 ):
     folder = tmp_path / "run"
-    busbw("capture", "-o", folder, "--", *ranks(2, PROGRAM, plugin_library, 5, 9, "finalize"))
+    busbw("capture", "--output", folder, "--", *ranks(2, PROGRAM, plugin_library, 5, 9, "finalize"))
     (folder / "pattern.jsonl").unlink()
     removed, remaining = sorted(folder.glob("*.capture"))
     removed.unlink()
@@ -209,7 +209,7 @@ def test_termination_reaches_the_command_and_keeps_the_record(
         "-m",
         "busbw",
         "capture",
-        "-o",
+        "--output",
         str(folder),
         "--",
         "sh",

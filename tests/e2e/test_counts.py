@@ -11,7 +11,19 @@ pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 
 def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(here, tmp_path):
     (tmp_path / "counts.csv").write_text("0,1,0,0\n1,0,0,0\n0,1,0,40\n0,0,1,0\n")
-    words = ("alltoallv", "--engine", "mpi", "-n", "4", "-b", "656K", "-e", "656K", "--iters", "10")
+    words = (
+        "alltoallv",
+        "--engine",
+        "mpi",
+        "-np",
+        "4",
+        "-b",
+        "656K",
+        "-e",
+        "656K",
+        "--iters",
+        "10",
+    )
     done = here("busbw", "run", *words, "--counts", "file:counts.csv", "--json", "r.json")
     assert done.code == 0, done.err
     assert done.out.splitlines()[1].startswith("656 KiB, counts file:counts.csv, matrix sha256:")
@@ -39,7 +51,7 @@ def test_a_power_law_moves_right_data_and_is_in_the_result(here, tmp_path):
         "alltoallv",
         "--engine",
         "mpi",
-        "-n",
+        "-np",
         "3",
         "-b",
         "1K",
@@ -76,7 +88,7 @@ def test_wrong_counts_are_refused_with_a_hint(here, tmp_path):
         "alltoallv",
         "--engine",
         "mpi",
-        "-n",
+        "-np",
         "2",
         "-e",
         "1K",

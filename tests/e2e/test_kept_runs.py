@@ -17,8 +17,8 @@ from busbw.history.store import opened
 from busbw.launch import mpirun
 
 pytestmark = pytest.mark.usefixtures("ranks_are_forks")
-SIM = ("run", "all_reduce", "--engine", "sim", "-n", "2", "-b", "1K", "-e", "4K")
-MPI = ("run", "all_reduce", "-n", "2", "-e", "64", "--iters", "3")
+SIM = ("run", "all_reduce", "--engine", "sim", "-np", "2", "-b", "1K", "-e", "4K")
+MPI = ("run", "all_reduce", "-np", "2", "-e", "64", "--iters", "3")
 LIMIT_S = 100
 
 
@@ -148,7 +148,7 @@ def test_secrets_are_not_kept(
 def test_a_run_writes_the_page_of_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert guarded([*SIM, "--json", "r.json", "--html", "r1.html"]) == 0
-    assert guarded(["report", "r.json", "-o", "r2.html"]) == 0
+    assert guarded(["report", "r.json", "--output", "r2.html"]) == 0
     assert Path("r1.html").read_bytes() == Path("r2.html").read_bytes()
     assert guarded([*SIM, "--html", "r1.html"]) == 2, "it exists"
     assert guarded([*SIM, "--html", "r1.html", "--force"]) == 0

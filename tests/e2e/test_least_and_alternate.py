@@ -13,7 +13,7 @@ SIM = [
     "all_reduce",
     "--engine",
     "sim",
-    "-n",
+    "-np",
     "4",
     "-b",
     "1M",
@@ -74,7 +74,7 @@ def test_brief_is_one_line_with_the_largest_busbw(capsys):
 
 
 def test_two_sets_of_options_are_compared_in_turn(capfd):
-    sweep = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M"]
+    sweep = ["all_reduce", "--engine", "sim", "-np", "4", "-b", "1M", "-e", "1M"]
     runs = ["--run", "--sim gbps=300,noise=0.001", "--run", "--sim gbps=150,noise=0.001"]
     assert guarded(["compare", "--rounds", "2", *runs, "--", *sweep]) == 1
     printed = capfd.readouterr()
@@ -109,7 +109,7 @@ def test_default_sizes_give_every_rank_data(arguments, rows, capsys):
                 "alltoall",
                 "--engine",
                 "sim",
-                "-n",
+                "-np",
                 "8",
                 "-e",
                 "256",

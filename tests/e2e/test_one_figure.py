@@ -19,7 +19,7 @@ from busbw.cli.main import guarded
 from busbw.core.cells import all_figures, cells, figures, headline
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import Sampling
-from busbw.history import comparison
+from busbw.history import comparison_text
 from busbw.history import text as history_text
 from busbw.measure import adaptive_timing
 from busbw.measure.plan import BandwidthFactors
@@ -246,11 +246,13 @@ def test_a_comparison_and_the_history_agree(measured: tuple[Result, list[Expecte
     compared = compare([named_results[0]], [named_results[1]])
     times = [time_text(expectation.time_s) for expectation in expected]
     assert [
-        (line["time A"], line["time B"]) for line in lines(comparison.text(compared), "time A")
+        (line["time A"], line["time B"]) for line in lines(comparison_text.text(compared), "time A")
     ] == list(zip(times, times, strict=True))
-    assert sorted(line["time A"] for line in piped(comparison.markdown(compared))) == sorted(times)
+    assert sorted(line["time A"] for line in piped(comparison_text.markdown(compared))) == sorted(
+        times
+    )
     for cell, expectation in zip(
-        json.loads(comparison.json(compared))["cells"], expected, strict=True
+        json.loads(comparison_text.json(compared))["cells"], expected, strict=True
     ):
         assert (cell["a_s"], cell["b_s"]) == (expectation.time_s, expectation.time_s)
         assert cell["by"] == "means" or (cell["a_count"], cell["b_count"]) == (

@@ -88,7 +88,7 @@ def result_of(here: Busbw, tmp_path: Path) -> Results:
 
 
 def test_two_cpu_ranks_are_measured_precisely_by_default(result_of: Results) -> None:
-    result = result_of("-n", "2", "-b", "1K", "-e", "64K", "-f", "8", "--max-time", "0.3")
+    result = result_of("-np", "2", "-b", "1K", "-e", "64K", "-f", "8", "--max-time", "0.3")
     for row in result["rows"]:
         for placement in ("out_of_place", "in_place"):
             cell = row[placement]
@@ -102,7 +102,18 @@ def test_two_cpu_ranks_are_measured_precisely_by_default(result_of: Results) -> 
 
 def test_a_rank_that_begins_late_is_named(result_of: Results) -> None:
     # 150 ms, so that a machine busy with other tests does not drown it.
-    words = ("-n", "3", "-b", "1M", "-e", "1M", "--iters", "5", "--inject", "late:rank=1,us=150000")
+    words = (
+        "-np",
+        "3",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "--iters",
+        "5",
+        "--inject",
+        "late:rank=1,us=150000",
+    )
     result = result_of(*words)
     late = [finding for finding in result["findings"] if finding["id"] == "late_rank"]
     assert len(late) == 1, result["stdout"]
@@ -111,7 +122,7 @@ def test_a_rank_that_begins_late_is_named(result_of: Results) -> None:
 
 
 def test_iters_fixes_the_number_of_samples(result_of: Results) -> None:
-    result = result_of("-n", "2", "-b", "1K", "-e", "1K", "--iters", "11")
+    result = result_of("-np", "2", "-b", "1K", "-e", "1K", "--iters", "11")
     cell = result["rows"][0]["in_place"]
     assert (len(cell["samples_s"]), cell["stopped"]) == (11, "fixed")
 
@@ -120,6 +131,6 @@ def test_classic_timing_takes_no_samples_and_open_mpi_needs_no_home(
     result_of: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    result = result_of("-n", "2", "-b", "1K", "-e", "1K", "--timing", "classic")
+    result = result_of("-np", "2", "-b", "1K", "-e", "1K", "--timing", "classic")
     assert result["spec"]["sampling"] is None
     assert result["rows"][0]["in_place"]["stopped"] == ""

@@ -72,7 +72,7 @@ def times_every_row(busbw: Busbw, tmp_path: Path, engine: str, world: int) -> No
     recorded, file = tmp_path / "pattern.jsonl", tmp_path / "replay.json"
     recorded.write_bytes(b"".join(pattern_lines.lines(mixed(world))))
     table = busbw(
-        "replay", str(recorded), "-n", str(world), "--engine", engine, "--json", str(file)
+        "replay", str(recorded), "-np", str(world), "--engine", engine, "--json", str(file)
     )
     rows = json.loads(file.read_text())["replay"]["rows"]
     timed = [(row["row"]["function"], row["times"] and row["times"]["n"]) for row in rows]
@@ -98,7 +98,7 @@ def test_rows_without_an_order_weigh_their_calls(busbw: Busbw, tmp_path: Path):
     tally.add_calls(Arguments(comm, "all_reduce", 4, 1, "float"), 1)
     pattern, file = tmp_path / "rows.jsonl", tmp_path / "replay.json"
     pattern.write_bytes(b"".join(pattern_lines.lines(tally.to_pattern())))
-    busbw("replay", str(pattern), "-n", "2", "--engine", "mpi", "--json", str(file))
+    busbw("replay", str(pattern), "-np", "2", "--engine", "mpi", "--json", str(file))
     batch, single = json.loads(file.read_text())["replay"]["rows"]
     assert batch["times"]["n"] == single["times"]["n"] == 20
     assert batch["row"]["calls"] == 1000
@@ -109,9 +109,9 @@ def test_other_number_of_ranks_needs_a_rule(busbw: Busbw, tmp_path: Path):
     tally.add_calls(Arguments(tally.add_comm(4), "all_gather", 4000, 1000, "int8"))
     file = tmp_path / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(tally.to_pattern())))
-    assert "--scale bytes" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=2)
+    assert "--scale bytes" in busbw("replay", str(file), "-np", "2", "--engine", "mpi", code=2)
     assert "# recorded on 4 ranks, scaled to 2 by count" in busbw(
-        "replay", str(file), "-n", "2", "--engine", "mpi", "--scale", "count"
+        "replay", str(file), "-np", "2", "--engine", "mpi", "--scale", "count"
     )
 
 
@@ -122,7 +122,7 @@ def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(
     del pattern.calls[-1]
     file, saved = tmp_path / "pattern.jsonl", tmp_path / "result.json"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
-    words = ("replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv")
+    words = ("replay", str(file), "-np", "2", "--engine", "mpi", "--format", "csv")
     done = here("busbw", *words, "--json", str(saved))
     assert done.code == 1
     lines = done.out.splitlines(keepends=True)
@@ -139,4 +139,4 @@ def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(
 def test_file_that_is_no_pattern_is_named(busbw: Busbw, tmp_path: Path):
     file = tmp_path / "other.txt"
     file.write_text("not JSON\n")
-    assert "other.txt" in busbw("replay", str(file), "-n", "1", "--engine", "mpi", code=2)
+    assert "other.txt" in busbw("replay", str(file), "-np", "1", "--engine", "mpi", code=2)

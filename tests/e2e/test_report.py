@@ -42,7 +42,7 @@ def test_a_measured_run_becomes_a_page(here, tmp_path):
             "all_reduce",
             "--engine",
             "sim",
-            "-n",
+            "-np",
             "4",
             "-b",
             "64K",
@@ -53,7 +53,7 @@ def test_a_measured_run_becomes_a_page(here, tmp_path):
         ).code
         == 0
     )
-    done = here("busbw", "report", "r.json", "-o", "page.html")
+    done = here("busbw", "report", "r.json", "--output", "page.html")
     assert (done.code, done.out, done.err) == (0, "page.html\n", "")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "4 x simulated GPU on 1 host" in text
@@ -78,7 +78,7 @@ def test_the_baseline_of_a_directory_is_the_earliest_run(tmp_path, capsys):
     ]
     assert page.index("B compared with A") < page.index("C compared with A")
     files = [str(tmp_path / name) for name in ("after.json", "before.json")]
-    assert guarded(["report", *files, "-o", str(tmp_path / "named.html")]) == 0
+    assert guarded(["report", *files, "--output", str(tmp_path / "named.html")]) == 0
     assert "A after.json" in (tmp_path / "named.html").read_text(encoding="utf-8")
 
 
@@ -102,9 +102,9 @@ def test_logs_and_stdin_are_read(here, run, results):
 
 def test_the_page_can_go_to_stdout(here, run, results):
     before = set(results.rglob("*"))
-    page = here("busbw", "report", "log.txt", "-o", "log.html")
+    page = here("busbw", "report", "log.txt", "--output", "log.html")
     assert (page.code, page.out) == (0, "log.html\n")
-    done = run("busbw", "report", "log.txt", "-o", "-", PYTHONIOENCODING="ascii")
+    done = run("busbw", "report", "log.txt", "--output", "-", PYTHONIOENCODING="ascii")
     assert (done.code, done.err) == (0, "")
     assert done.out == (results / "log.html").read_text(encoding="utf-8")
     assert not done.out.isascii()
@@ -119,7 +119,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(here, tmp_path):
             "all_reduce",
             "--engine",
             "sim",
-            "-n",
+            "-np",
             "2",
             "--sim",
             "corrupt_rank=1",
@@ -160,25 +160,29 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(here, tmp_path):
             "hint: give the standard output",
         ),
         (
-            ["log.txt", "-o", "none/page.html"],
+            ["log.txt", "--output", "none/page.html"],
             "error: none/page.html: No such file or directory",
             "hint: name a file in a directory",
         ),
-        (["log.txt", "-o", "a"], "error: a: is a directory", "hint: name a file in a directory"),
         (
-            ["log.txt", "a/run.json", "-o", "a/run.json"],
+            ["log.txt", "--output", "a"],
+            "error: a: is a directory",
+            "hint: name a file in a directory",
+        ),
+        (
+            ["log.txt", "a/run.json", "--output", "a/run.json"],
             "error: a/run.json: the page would overwrite a result",
-            "-o report.html",
+            "--output report.html",
         ),
         (
             ["page.html"],
             "error: page.html: the page would overwrite a result",
-            "hint: busbw report page.html -o report.html",
+            "hint: busbw report page.html --output report.html",
         ),
         (
-            ["a", "-o", "a/run.json"],
+            ["a", "--output", "a/run.json"],
             "error: a/run.json: the page would overwrite a result",
-            "-o report.html",
+            "--output report.html",
         ),
         (
             ["log.txt"] * 9,
@@ -230,7 +234,9 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(here, run, r
     assert (done.code, done.out) == (3, "")
     assert "error: log.html: File too large\n\nhint: make room" in done.err
     assert (results / "log.html").read_text() == "earlier"
-    assert here("busbw", "report", "log.txt", "-o", "/dev/null").code == 2  # it would be replaced
+    assert (
+        here("busbw", "report", "log.txt", "--output", "/dev/null").code == 2
+    )  # it would be replaced
     done = run("busbw", "check", "--save", "s.jsonl", before=small_files(256))
     assert (
         done.code,
@@ -246,8 +252,12 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, res
         shutil.copy(file, results / "a")
     shutil.copy(link, results / "links.json")
     (results / "a" / "notes.md").write_text("not a result")
+    (results / "a" / "week1").mkdir()
+    (results / "a" / "slurm-7.out").write_text("a log")
     done = here("busbw", "report", "a", "links.json")
-    assert (done.code, done.out, done.err) == (0, "a/report.html\n", "")
+    assert (done.code, done.out) == (0, "a/report.html\n")
+    left = "not read of a: slurm-7.out, week1/"
+    assert done.err == f"note: {left}; name them to have them in the report\n"
     text = (results / "a" / "report.html").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles[-5:] == [
@@ -257,9 +267,11 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, res
         "Link test: links.json",
         "How to read it",
     ]
-    assert "rates between hosts" in text
+    assert "rates between hosts" in text and f">{left}.<" in text
     (results / "a" / "half.json").write_text('{"schema": "busbw.link/1", "hosts": [')
-    for words in (["a"], ["a/half.json", "links.json", "-o", "a/report.html"]):
+    (results / "a" / "week1").rmdir()
+    (results / "a" / "slurm-7.out").unlink()
+    for words in (["a"], ["a/half.json", "links.json", "--output", "a/report.html"]):
         part = here("busbw", "report", *words)
         assert (part.code, part.out) == (1, "a/report.html\n")
         assert part.err.startswith(

@@ -11,7 +11,7 @@ SMALL = ("run", "all_reduce", "--engine", "sim", "-b", "64", "-e", "64")
 
 
 @pytest.mark.parametrize("fault", ["late_rank", "slow_rank", "corrupt_rank"])
-@pytest.mark.parametrize(("words", "ranks"), [(("-n", "4"), 4), ((), 8)])
+@pytest.mark.parametrize(("words", "ranks"), [(("-np", "4"), 4), ((), 8)])
 def test_a_sim_fault_of_an_unknown_rank_is_refused(capsys, fault, words, ranks):
     assert guarded([*SMALL, *words, "--sim", f"{fault}={ranks}"]) == 2
     out, err = capsys.readouterr()
@@ -25,7 +25,7 @@ def test_a_sim_fault_of_an_unknown_rank_is_refused(capsys, fault, words, ranks):
 
 @pytest.mark.parametrize("rank", [0, 2, 9])
 def test_an_injected_fault_is_refused_with_the_parameter_of_sim(capsys, rank):
-    assert guarded([*SMALL, "-n", "4", "--inject", f"late:rank={rank},us=200"]) == 2
+    assert guarded([*SMALL, "-np", "4", "--inject", f"late:rank={rank},us=200"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.endswith(f"hint: --sim late_rank={rank},late_us=200\n")
 
@@ -34,7 +34,7 @@ def test_an_injected_fault_is_refused_with_the_parameter_of_sim(capsys, rank):
 def test_a_late_rank_is_late_and_its_links_are_not_slow(tmp_path, more):
     assert (
         guarded(
-            [*SIM, "-n", "4", "--sim", f"late_rank=2,{more}", "--json", str(tmp_path / "r.json")]
+            [*SIM, "-np", "4", "--sim", f"late_rank=2,{more}", "--json", str(tmp_path / "r.json")]
         )
         == 0
     )

@@ -11,10 +11,10 @@ import pytest
 pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 
 ROOT = Path(__file__).parents[2]
-RUN = "run all_reduce --engine sim -n 2 -b 64 -e 64"
-MORE = "run all_reduce --engine sim -n 2 -e 1M"
+RUN = "run all_reduce --engine sim -np 2 -b 64 -e 64"
+MORE = "run all_reduce --engine sim -np 2 -e 1M"
 # of some rows, so that the reader leaves before the last
-LONG = "run all_reduce --engine sim -n 2 -b 64 -e 32K -f 8"
+LONG = "run all_reduce --engine sim -np 2 -b 64 -e 32K -f 8"
 
 
 def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -17,9 +17,9 @@ from busbw.core.tuner_table import parse
 from busbw.launch import mpirun
 
 Busbw = Callable[..., Any]
-SIM = ("--engine", "sim", "-n", "4")
+SIM = ("--engine", "sim", "-np", "4")
 SLOW_LL = ("--sim", "ll=2,channel_us=0.3")
-SIZES = ("-b", "4K", "-e", "16K", "--seconds", "0.3")
+SIZES = ("-b", "4K", "-e", "16K", "--max-time", "0.3")
 QUICK = (*SIM, *SIZES, "--no-settings")
 
 
@@ -46,16 +46,16 @@ def test_faster_settings_are_written_checked_and_printed(here: Busbw, tmp_path: 
         size["gain"]["high"] < 1 and size["check"]["ratio"] < 1 for size in sizes if size["kept"]
     )
 
-    checked = here("busbw", "tune", "--check", "busbw-tuner.table", *SIM, *SLOW_LL)
+    checked = here("busbw", "tune", "--recheck", "busbw-tuner.table", *SIM, *SLOW_LL)
     assert checked.code == 0, checked.err
     assert checked.out.count("AllReduce") == checked.out.count("AllGather") == 1
     assert "4 faster" in checked.out
-    slower = here("busbw", "tune", "--check", "busbw-tuner.table", *SIM, "--format", "json")
+    slower = here("busbw", "tune", "--recheck", "busbw-tuner.table", *SIM, "--format", "json")
     assert slower.code == 1, "where LL costs nothing extra, other protocols are slower"
     assert slower.out.count('"schema": "busbw.comparison/1"') == 2, (
         "one document for each collective"
     )
-    other = here("busbw", "tune", "--check", "busbw-tuner.table", "--engine", "sim", "-n", "8")
+    other = here("busbw", "tune", "--recheck", "busbw-tuner.table", "--engine", "sim", "-np", "8")
     assert (other.code, "for another system: ranks 4, here 8" in other.err) == (2, True)
 
 
@@ -80,7 +80,7 @@ def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(here: Busbw) -> N
 
 def test_settings_that_help_all_sizes_belong_to_the_table(here: Busbw, tmp_path: Path) -> None:
     sweep_options = (*SIM, "-b", "64K", "-e", "256K", "--sim", "channels=4")
-    done = here("busbw", "tune", "all_reduce", *sweep_options, "--seconds", "0.3")
+    done = here("busbw", "tune", "all_reduce", *sweep_options, "--max-time", "0.3")
     assert done.code == 0, done.err
     assert "export NCCL_MIN_NCHANNELS=16" in done.out
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").texts_of("variable") == [
@@ -108,7 +108,7 @@ def test_an_interrupt_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
         "-e",
         "1G",
         "--no-settings",
-        "--seconds",
+        "--max-time",
         "600",
     ]
     started = subprocess.Popen(
@@ -148,7 +148,7 @@ def test_an_error_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
         "-e",
         "1M",
         "--no-settings",
-        "--seconds",
+        "--max-time",
         "0.3",
     ]
     done = subprocess.run(
@@ -171,7 +171,7 @@ def test_an_error_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
 
 
 def test_ranks_without_algorithms_are_refused(here: Busbw) -> None:
-    done = here("busbw", "tune", "all_reduce", "-n", "2", "-e", "4K")
+    done = here("busbw", "tune", "all_reduce", "-np", "2", "-e", "4K")
     assert (done.code, "the mpi engine has no algorithms to choose from" in done.err) == (
         3,
         True,

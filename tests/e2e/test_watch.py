@@ -52,10 +52,20 @@ def test_count_of_intervals_as_json(here):
 
 
 def test_table_and_text_of_rdma_monitor(here):
-    table = here("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1").out.splitlines()
+    table = here(
+        "busbw", "watch", "--no-gpus", "--interval", "0.1", "--count", "1"
+    ).out.splitlines()
     assert table[1].startswith("link") and len(table) >= 3
     text = here(
-        "busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1", "--format", "rdma_monitor"
+        "busbw",
+        "watch",
+        "--no-gpus",
+        "--interval",
+        "0.1",
+        "--count",
+        "1",
+        "--format",
+        "rdma_monitor",
     ).out.splitlines()
     assert text[0] == text[-1] == "------" and any(
         re.match(r"tx_rate: [\d.]+$", line) for line in text
@@ -64,7 +74,9 @@ def test_table_and_text_of_rdma_monitor(here):
 
 def test_a_watch_ends_after_the_seconds_given(here):
     begun = time.monotonic()
-    done = here("busbw", "watch", "--no-gpus", "-i", "100ms", "--seconds", "1", "--format", "json")
+    done = here(
+        "busbw", "watch", "--no-gpus", "--interval", "100ms", "--seconds", "1", "--format", "json"
+    )
     assert (done.code, len(done.out.splitlines())) == (0, 10) or "missed" in done.out
     assert time.monotonic() - begun >= 1
 

@@ -153,7 +153,7 @@ class Run:
         environment["TMPDIR"] = str(self.temporary)
         environment.pop("PRTE_MCA_prte_local_tmpdir_base", None)  # of the suite, in place of TMPDIR
         if self.lab is None:
-            argv += ["-n", str(self.setting.ranks)]
+            argv += ["-np", str(self.setting.ranks)]
         else:
             argv = self.lab.hosts[0].enter(
                 *argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 LIMIT_S = 110
-RUN = (sys.executable, "-m", "busbw", "run", "all_reduce", "-n", "1", "-e", "64", "--json", "-")
+RUN = (sys.executable, "-m", "busbw", "run", "all_reduce", "-np", "1", "-e", "64", "--json", "-")
 
 
 def busbw(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

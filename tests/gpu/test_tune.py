@@ -20,13 +20,13 @@ def test_a_tuning_of_two_gpus(gpus: int, plugin_library: Path, tmp_path: Path) -
     file = tmp_path / "table"
     words = (
         "all_reduce",
-        "-n",
+        "-np",
         "2",
         "-b",
         "64K",
         "-e",
         "1M",
-        "--seconds",
+        "--max-time",
         "2",
         "--no-settings",
         "--format",

@@ -14,7 +14,7 @@ from busbw.core.link_samples import (
     SeenPattern,
 )
 from busbw.core.telemetry import TCP
-from busbw.core.watch_counters import ethtool_names, port_counters, watched_by_name
+from busbw.core.watch_counters import ethtool_names, levels, port_counters, watched_by_name
 from busbw.watch import metric_names
 
 LINKS = (
@@ -47,8 +47,8 @@ def exposition(
 def everything(value: int = 1, at_s: float = AT_S) -> Exposition:
     """Every counter and level that a watch knows, all with one value, and a pattern."""
     of_gpu = [name for name, row in watched_by_name().items() if row.owner is Owner.GPU]
-    nvlink = [name for name in of_gpu if name.startswith("nvlink")]
-    pcie = [name for name in of_gpu if name.startswith("pcie")]
+    nvlink = [name for name in (*of_gpu, *levels()) if name.startswith("nvlink")]
+    pcie = [name for name in (*of_gpu, *levels()) if name.startswith("pcie")]
     tcp = [name for name, row in watched_by_name().items() if row.owner is Owner.TCP]
     on_port = [row.name for row in port_counters()]
     return exposition(
@@ -59,8 +59,7 @@ def everything(value: int = 1, at_s: float = AT_S) -> Exposition:
             ("eth0", "ethtool"): dict.fromkeys(ethtool_names(), value),
             ("GPU3 NVLink", "traffic"): dict.fromkeys(nvlink, value),
             ("GPU3 PCIe", "traffic"): (
-                dict.fromkeys(pcie, value)
-                | {"pcie_tx": value, "pcie_rx": value, "pcie_gen": 5, "pcie_width": 16}
+                dict.fromkeys(pcie, value) | {"pcie_gen": 5, "pcie_width": 16}
             ),
             (TCP, "snmp"): dict.fromkeys(tcp, value),
             (HOST, "system"): {"cpu_busy": value, "mem_free": value},

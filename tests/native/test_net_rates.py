@@ -1,4 +1,4 @@
-"""The share of a known link rate that messages reach.
+"""The share of a known link rate that messages of busbw's network plugin reach.
 
 The limiter (tbf) counts frames without preamble, checksum and gap: 14 bytes of Ethernet, then the
 MTU, of which IPv4 and TCP with timestamps take 52. The transport's own headers count as loss.

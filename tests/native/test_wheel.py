@@ -187,5 +187,5 @@ def test_installed_wheels_run_and_load_the_plugin_without_cargo(
         "run", "--net", "busbw", "--print-env"
     )
     assert busbw(
-        "run", "all_reduce", "--engine", "mpi", "-b", "1K", "-e", "1K", "-n", "2", "--iters", "5"
+        "run", "all_reduce", "--engine", "mpi", "-b", "1K", "-e", "1K", "-np", "2", "--iters", "5"
     ).startswith("AllReduce, 2 x ")

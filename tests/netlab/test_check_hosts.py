@@ -43,7 +43,7 @@ def test_host_that_does_not_answer_is_named_and_the_others_are_checked(here, two
         "FAIL    10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host"
         in done.stdout
     )
-    brief = here(two_hosts, "check", *ONE_SILENT, "--brief")
+    brief = here(two_hosts, "check", *ONE_SILENT, "--nagios")
     assert brief.returncode == 2
     assert brief.stdout == (
         "BUSBW CRITICAL - 2 nodes: no answer from 10.77.0.9; 1 pass"

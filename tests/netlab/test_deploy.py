@@ -79,7 +79,7 @@ def test_hosts_that_fail_are_named_and_the_others_run_from_the_file(ssh_hosts, t
     assert checked.stdout.startswith("2 nodes, 2 answered"), checked.stdout + checked.stderr
     words = ("--engine", "mpi", "-b", "8", "-e", "8", "--timing", "classic")
     measured = run(
-        ssh_hosts, sys.executable, file, "run", "all_reduce", "--hosts", pair, "-n", "2", *words
+        ssh_hosts, sys.executable, file, "run", "all_reduce", "--hosts", pair, "-np", "2", *words
     )
     assert measured.returncode == 0, measured.stdout + measured.stderr
     assert "on 2 hosts, mpi engine" in measured.stdout

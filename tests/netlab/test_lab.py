@@ -209,7 +209,7 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
 
 def test_two_labs_do_not_disturb_each_other(busbw, name):
     other = f"{name}b"
-    first = start_lab(name, "--hosts", "3", "--no-sshd", "--rate", "200Mbit/s")
+    first = start_lab(name, "--nodes", "3", "--no-sshd", "--rate", "200Mbit/s")
     try:
         second = start_lab(other)
         assert RATE / 2 < received(name, "h1", "h2", "h3") < 1.15 * RATE, (
@@ -219,7 +219,7 @@ def test_two_labs_do_not_disturb_each_other(busbw, name):
             "exec",
             "--name",
             name,
-            "--all",
+            "--all-hosts",
             "--",
             "sh",
             "-c",
@@ -283,7 +283,7 @@ def test_status_shows_killed_processes_and_down_removes_the_others(busbw, name):
     )
     subprocess.run(["umount", "-l", f"/run/netns/bb{lab['token']}h2"], check=True)
     Path(f"/run/netns/bb{lab['token']}h2").unlink()
-    done = busbw("exec", "--name", name, "--all", "--", "true")
+    done = busbw("exec", "--name", name, "--all-hosts", "--", "true")
     assert done.returncode == 3
     assert f"error: the network of h2 in lab '{name}' is gone" in done.stderr
     # A pid that was given to another process: it must not be taken for that of sshd.
@@ -412,7 +412,7 @@ def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(busbw, 
         pytest.skip("no lab")
     assert codes == [0, 2]
     lab = state(name)
-    everywhere = [sys.executable, "-m", "busbw", "lab", "exec", "--name", name, "--all", "--"]
+    everywhere = [sys.executable, "-m", "busbw", "lab", "exec", "--name", name, "--all-hosts", "--"]
     done = subprocess.run(
         ["sh", "-c", '"$@" | head -n 1', "sh", *everywhere, "yes"],
         env=ENVIRONMENT,

@@ -219,7 +219,7 @@ def script(here: Here, cluster: Any, *words: str) -> str:
         "slurm",
         "--name",
         "probe",
-        "--gpus-per-host",
+        "--gpus-per-node",
         "0",
         "--ranks",
         "4",
@@ -264,7 +264,7 @@ def test_the_node_that_fails_is_drained_with_the_reason(kind, here, slurm_cluste
         f'ulimit -n 64\nPYTHONPATH={SOURCE} exec {sys.executable} -m busbw "$@"\n'
     )
     program.chmod(0o755)
-    words = ("--program", str(program), "--check", "--only cpu-online")
+    words = ("--program", str(program), "--check-options", "--only cpu-online")
     script.write_text(here(slurm_cluster.lab, "manifest", kind, *words).stdout)
     script.chmod(0o755)
     try:

@@ -52,7 +52,7 @@ RESULTS = (
     f"explain {FILE} --system h100x8 --nics 8x400G",
     f"explain {FILE}",
     f"compare {FILE} {FILE}",
-    f"report {FILE} -o OUT/report.html",
+    f"report {FILE} --output OUT/report.html",
     f"history add {FILE} --db OUT/history.sqlite",
     f"predict all_reduce --system h100x8 --nodes 2 --nics 8x400G --calibrate {FILE}",
 )
@@ -94,7 +94,7 @@ TARGETS: tuple[Target, ...] = (
             f"pattern {FILE} --format pattern-csv",
             f"show {FILE}",
             f"predict --pattern {FILE} --system h100x8 --nodes 2 --nics 8x400G",
-            f"replay {FILE} -n 2 --engine mpi --dry-run",
+            f"replay {FILE} -np 2 --engine mpi --dry-run",
         ),
         ".txt",
     ),
@@ -119,7 +119,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "matrices",
         (),
-        (f"run alltoallv -n 4 -e 1M --engine sim --counts {FILE}",),
+        (f"run alltoallv -np 4 -e 1M --engine sim --counts {FILE}",),
         ".csv",
         MATRICES,
     ),

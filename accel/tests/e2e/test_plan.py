@@ -18,7 +18,7 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, warm_python, tmp
     # Every exchange reaches 0.01 %, also on a busy machine, so that the only one of the least loss
     # is recommended, and checked. Plain DDP would be checked with up to four sizes of buckets.
     words = (
-        "-n",
+        "-np",
         "2",
         "--compare",
         "torch-fp16,int8+host,int8,topk",
@@ -99,7 +99,7 @@ def test_a_training_of_the_user_is_recorded_and_planned_for(run, warm_python, tm
         "busbw",
         "plan",
         *("--compare", "bf16", "--rounds", "1", "--iters", "1", "--target", "0.01%"),
-        *("--capture-steps", "8", "-o", "run1", "--json", "p.json", "--"),
+        *("--capture-steps", "8", "--output", "run1", "--json", "p.json", "--"),
         *(warm_python, *torchrun),
         limit_s=HANG_S,
         python=warm_python,

@@ -78,7 +78,16 @@ def losses(run, warm_python, tmp_path: Path):
 def test_each_method_is_compared_over_rounds_with_the_same_seeds(losses, tmp_path: Path) -> None:
     done = losses(
         "",
-        *("--compare", f"none,bf16,{BAD}", "--rounds", "3", "--tolerance", "20%", "-o", "kept"),
+        *(
+            "--compare",
+            f"none,bf16,{BAD}",
+            "--rounds",
+            "3",
+            "--tolerance",
+            "20%",
+            "--output",
+            "kept",
+        ),
         steps=16,
     )
     assert done.code == 1, done.err
@@ -99,7 +108,7 @@ def test_each_method_is_compared_over_rounds_with_the_same_seeds(losses, tmp_pat
 def test_accumulated_and_scaled_losses_are_those_of_the_script_as_far_as_it_goes(
     losses, tmp_path: Path
 ) -> None:
-    done = losses("scaled", "--compare", "int8", "--rounds", "1", "-o", "kept")
+    done = losses("scaled", "--compare", "int8", "--rounds", "1", "--output", "kept")
     assert done.code == 0, done.err
     assert "the same in every step: it loses nothing, or no bucket has " in done.out
     assert "note: the training ended by itself after 5 of 12 steps" in done.out

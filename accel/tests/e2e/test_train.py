@@ -102,7 +102,7 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path, warm_pyt
     words = [
         "train",
         "mlp-small",
-        "-n",
+        "-np",
         "2",
         "--batch-size",
         "4",

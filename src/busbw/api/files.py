@@ -5,6 +5,7 @@
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,21 +35,44 @@ def load(
 
     A measurement is a Result, or another Outcome. A check, a link test, a comparison or a
     prediction is its report; a snapshot or a kernel log is the CheckReport of its checks. A capture
-    or trace of an application is a Pattern; so is a directory with those of all ranks. Counters of
-    links are a list of their intervals.
+    or trace of an application is a Pattern; so is a directory with those of all ranks. A directory
+    of snapshots is a ClusterReport. Counters of links are a list of their intervals.
 
     `collective` is that of a log that does not name it; `table` chooses one of several in a log,
     from 1 on. UsageError for a file that cannot be read, is broken, or holds none of these.
     """
     file = str(path)
     if Path(file).is_dir():
-        from busbw.pattern.registry import load as load_pattern
-
-        return load_pattern([file])
+        return several([file]).held
     found = content(packed_bytes(file), file, collective, table)
     if not isinstance(found, FileContent):
         return found
     return list(found.intervals) or found.held
+
+
+def several(files: Sequence[str], source: str | None = None) -> FileContent:
+    """What several files, or those of directories, hold together: the checks of all nodes, if they
+    are snapshots, or else a pattern, in the format `source` if it is given.
+    """
+    from busbw.host.snapshot import archives_in, is_archive
+
+    sides = [archives_in(file) or [file] for file in files]
+    if not source and all(any(map(is_archive, side)) for side in sides):
+        return _nodes([file for side in sides for file in side])
+    from busbw.pattern.registry import load as load_pattern
+
+    return FileContent.of_pattern(load_pattern(files, source))
+
+
+def _nodes(snapshots: Sequence[str]) -> FileContent:
+    from busbw.check.cluster import recorded_nodes
+    from busbw.check.cluster_text import cluster_text
+    from busbw.check.groups import faults
+    from busbw.check.registry import CHECKS  # takes 0.1 s
+
+    nodes = recorded_nodes(snapshots, CHECKS)
+    nodes.faults = faults(nodes.nodes)
+    return FileContent("Snapshots", lambda width: cluster_text(nodes, width), nodes)
 
 
 def load_sweep(path: str | Path, collective: str | None = None) -> Result:

@@ -15,6 +15,7 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.pattern import Pattern
 from busbw.core.result import Outcome, Result
+from busbw.core.shown import Tabular
 from busbw.core.sizes import counted, format_size
 from busbw.core.tuner_table import TunerTable
 from busbw.link.types import LinkReport, SuspectReport
@@ -88,7 +89,7 @@ def _link(report: LinkReport) -> str:
 
 
 def _comparison(comparison: Comparison) -> str:
-    from busbw.history.comparison import summary
+    from busbw.history.comparison_text import summary
 
     return f"{comparison.collective}: {summary(comparison)}"
 
@@ -221,7 +222,7 @@ def _named(report: LinkReport, row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "rail": report.rails[row["rail"]].name, **hosts}
 
 
-def data_frame(shown: object) -> "pandas.DataFrame":
+def data_frame(shown: Tabular) -> "pandas.DataFrame":
     """The rows as a table of pandas."""
     try:
         import pandas
@@ -230,4 +231,4 @@ def data_frame(shown: object) -> "pandas.DataFrame":
             f"a DataFrame needs pandas, which {sys.executable} cannot import: {error}",
             f"{sys.executable} -m pip install pandas",
         ) from error
-    return pandas.DataFrame(records(shown))
+    return pandas.DataFrame(shown.records())

@@ -24,6 +24,7 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 864
 _SIZES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _FACTORS: dict[str, float] = {**_TIMES, "days": 86400.0, **_SIZES, "%": 1.0, "": 1.0}
 _WITH_UNIT = re.compile(rf"({_NUMBER}) ?({'|'.join(filter(None, _FACTORS))}|)")
+_AMOUNT = re.compile(rf"({_NUMBER})(?![\w.:,-])(?: ?({'|'.join(filter(None, _FACTORS))})(?!\w))?")
 _BRACKETS = re.compile(r"\[[^\]]*\]")
 _FOLDED = re.compile(r"[^\W\d][^,]*|\d+\.\d+\.\d+\.")  # without brackets: a name, an address
 _PLURAL = re.compile(r"^( \w+?)s\b")
@@ -71,6 +72,14 @@ def largest(texts: Sequence[HostText]) -> list[HostText]:
     if _count_distinct(column) <= 2:
         return []
     return sorted(column, key=_size, reverse=True)[:_MAX_LARGEST]
+
+
+def amount(text: str) -> float | None:
+    """The number that a text begins with, of a size in bytes and of a time in seconds; None if it
+    begins with none, or with a version or an address.
+    """
+    match = _AMOUNT.match(text)
+    return float(match[1]) * _FACTORS[match[2] or ""] if match else None
 
 
 def _columns(texts: Sequence[HostText]) -> list[list[HostText]]:

@@ -70,6 +70,7 @@ def checked(row: CheckRow, finding: Finding) -> ReportedFinding:
         fix=finding.fix,
         stays=row.stays if bad else "",
         optional=finding.optional,
+        weight=finding.weight,
     )
 
 

@@ -79,6 +79,8 @@ def brief_cluster(
     figures = {"nodes": len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)}
     figures |= {grade.value: count[grade] for grade in _OF_NODES}
     figures |= {"silent": len(cluster.silent), "unreadable": len(cluster.unreadable)}
+    muted = sum(bool(report.muted) for report in cluster.nodes)
+    figures |= {"muted": muted} if muted else {}
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     return _line(verdict, counted(figures["nodes"], "node"), "; ".join(texts), text)
 

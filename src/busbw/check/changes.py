@@ -1,28 +1,56 @@
-"""Snapshots of two times compared: which findings are new, gone or unchanged, by fault."""
+"""Snapshots of two times compared: which findings are new, worse, gone or unchanged, by fault, and
+which facts of the hosts have changed.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from busbw.check.alike import HostText, pattern
-from busbw.check.groups import faults, headline
-from busbw.check.types import CheckReport, ClusterReport, Fault, ReportedFinding, grade
+from busbw.check.alike import HostText, amount, merged_text, pattern
+from busbw.check.groups import FindingGroup, as_fault, group, headline
+from busbw.check.types import (
+    MISSING,
+    SHOWN_GRADES,
+    CheckReport,
+    Evidence,
+    Fault,
+    NodeFindings,
+    ReportedFinding,
+    grade,
+)
 from busbw.core.finding import Verdict
 from busbw.core.shown import Shown
 
 BAD = ("fail", "unknown", "warn")
 _JUDGED = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
+Key = tuple[str, ...]
+
+
+class WorseFault(Fault, frozen=True, kw_only=True):
+    """A fault that was there before, less bad."""
+
+    was: Annotated[str, Meta(description="the message before")]
+
+
+class ChangedFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact of hosts that is not what it was; `(none)` where a host does not have it."""
+
+    fact: str
+    before: str
+    after: str
+    hosts: Annotated[list[str], Meta(description="with the same two values")]
 
 
 class ChangeReport(
     Shown, msgspec.Struct, tag="busbw.check-changes/1", tag_field="schema", kw_only=True
 ):
-    """The findings on the nodes of two sets of snapshots.
+    """The findings on the nodes of two sets of snapshots, and the facts that have changed.
 
-    A finding is unchanged if the same check says the same of the same part but for numbers. Of
-    several snapshots of one node the latest is compared.
+    A finding is unchanged if the same check says the same of the same part but for numbers, and
+    none of these shows that it is worse. Of several snapshots of one node the latest is compared.
     """
 
     before: str
@@ -31,32 +59,57 @@ class ChangeReport(
     only_before: list[str]
     only_after: Annotated[list[str], Meta(description="all of their findings are new")]
     new: list[Fault]
+    worse: Annotated[list[WorseFault], Meta(description="found before, with better values")]
     gone: list[Fault]
     unchanged: list[Fault]
     unjudged: Annotated[
         list[Fault], Meta(description="found before; afterwards the check has no data")
+    ]
+    facts: Annotated[
+        list[ChangedFact], Meta(description="that have changed, those on few nodes first")
     ]
     unreadable: Annotated[
         dict[str, str], Meta(description="snapshots that hold no machine, with the reason")
     ]
 
     def verdicts(self) -> list[Verdict]:
-        """Those of the new findings, and unknown for what is missing or could not be read."""
+        """Those of the new and worse findings, a warning for each changed fact, and unknown for
+        what is missing or could not be read.
+        """
         missing = [*self.only_before, *self.unreadable, *self.unjudged]
-        return [fault.verdict for fault in self.new] + [Verdict.UNKNOWN] * len(missing)
+        found = [fault.verdict for fault in (*self.new, *self.worse)]
+        return found + [Verdict.WARN] * len(self.facts) + [Verdict.UNKNOWN] * len(missing)
 
 
-def changes(before: str, first: ClusterReport, after: str, second: ClusterReport) -> ChangeReport:
-    """The findings of the second reports compared with those of the first; `before` and `after`
-    name the two.
-    """
-    old, new = _latest(first), _latest(second)
-    both = [host for host in old if host in new]
-    known = {host: {_key(host, finding) for finding in old[host].findings} for host in both}
-    now = {host: {_key(host, finding) for finding in new[host].findings} for host in both}
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was read at one of the two times: the nodes by snapshot, and why others could not be."""
+
+    name: str
+    snapshots: Mapping[str, NodeFindings]
+    unreadable: Mapping[str, str]
+
+    def latest(self) -> dict[str, NodeFindings]:
+        """The latest node of each host."""
+        in_order = sorted(self.snapshots.values(), key=lambda node: node.report.at)
+        nodes = {node.report.host: node for node in in_order}
+        return {host: nodes[host] for host in sorted(nodes)}
+
+
+def changes(before: Side, after: Side) -> ChangeReport:
+    """The second side compared with the first."""
+    first, second = before.latest(), after.latest()
+    both = [host for host in first if host in second]
+    old = {host: node.report for host, node in first.items()}
+    new = {host: node.report for host, node in second.items()}
+    known = {host: _by_key(old[host]) for host in both}
+    now = {host: _by_key(new[host]) for host in both}
 
     def is_new(host: str, finding: ReportedFinding) -> bool:
         return _key(host, finding) not in known.get(host, ())
+
+    def is_worse(host: str, finding: ReportedFinding) -> bool:
+        return not is_new(host, finding) and _worse(known[host][_key(host, finding)], finding)
 
     def is_lost(host: str, finding: ReportedFinding) -> bool:
         return host in now and _key(host, finding) not in now[host]
@@ -64,33 +117,59 @@ def changes(before: str, first: ClusterReport, after: str, second: ClusterReport
     def is_gone(host: str, finding: ReportedFinding) -> bool:
         return is_lost(host, finding) and _is_judged(finding, new[host].findings)
 
+    def is_unchanged(host: str, finding: ReportedFinding) -> bool:
+        return not is_new(host, finding) and not is_worse(host, finding)
+
+    def is_unjudged(host: str, finding: ReportedFinding) -> bool:
+        return is_lost(host, finding) and not is_gone(host, finding)
+
     return ChangeReport(
-        before=before,
-        after=after,
+        before=before.name,
+        after=after.name,
         nodes=both,
         only_before=[host for host in old if host not in new],
         only_after=[host for host in new if host not in old],
         new=_faults(new, is_new),
+        worse=[_worse_fault(one, known) for one in _groups(new, is_worse)],
         gone=_faults(old, is_gone),
-        unchanged=_faults(new, lambda host, finding: not is_new(host, finding)),
-        unjudged=_faults(
-            old, lambda host, finding: is_lost(host, finding) and not is_gone(host, finding)
-        ),
-        unreadable=first.unreadable | second.unreadable,
+        unchanged=_faults(new, is_unchanged),
+        unjudged=_faults(old, is_unjudged),
+        facts=_changed_facts({host: (first[host].facts, second[host].facts) for host in both}),
+        unreadable={**before.unreadable, **after.unreadable},
     )
 
 
-def _latest(cluster: ClusterReport) -> dict[str, CheckReport]:
-    """The latest report of each host."""
-    in_order = sorted(cluster.nodes, key=lambda report: report.at)
-    latest = {report.host: report for report in in_order}
-    return {host: latest[host] for host in sorted(latest)}
+def _by_key(report: CheckReport) -> dict[Key, ReportedFinding]:
+    """The findings of a host; of several of one fault the first, which is the worst."""
+    findings: dict[Key, ReportedFinding] = {}
+    for finding in report.findings:
+        findings.setdefault(_key(report.host, finding), finding)
+    return findings
 
 
-def _key(host: str, finding: ReportedFinding) -> tuple[str, ...]:
+def _key(host: str, finding: ReportedFinding) -> Key:
     """What is equal for findings of one fault on one part of a host."""
     text = HostText(host, headline(finding))
     return (grade(finding), finding.id, finding.subject, *pattern(text))
+
+
+def _worse(before: ReportedFinding, after: ReportedFinding) -> bool:
+    """Whether a finding has become worse: by its weight, or without one if a value that was read
+    is farther from the expected one.
+    """
+    if before.weight or after.weight:
+        return after.weight > before.weight
+    return any(
+        _distance(later) > _distance(earlier)
+        for earlier, later in zip(before.evidence, after.evidence, strict=False)
+        if earlier.where == later.where
+    )
+
+
+def _distance(evidence: Evidence) -> float:
+    """From the value that was read to the expected one; 0 if one of them is no number."""
+    seen, expected = amount(evidence.seen), amount(evidence.expected)
+    return 0.0 if seen is None or expected is None else abs(seen - expected)
 
 
 def _is_judged(finding: ReportedFinding, later: Sequence[ReportedFinding]) -> bool:
@@ -106,10 +185,10 @@ def _is_judged(finding: ReportedFinding, later: Sequence[ReportedFinding]) -> bo
     return there and any(other.verdict in _JUDGED for other in of_check)
 
 
-def _faults(
-    reports: dict[str, CheckReport], chosen: Callable[[str, ReportedFinding], bool]
-) -> list[Fault]:
-    """The faults among the findings that `chosen` takes, each with its nodes."""
+def _groups(
+    reports: Mapping[str, CheckReport], chosen: Callable[[str, ReportedFinding], bool]
+) -> list[FindingGroup]:
+    """The findings that `chosen` takes, by fault."""
     nodes = []
     for host, report in reports.items():
         findings = [
@@ -118,4 +197,39 @@ def _faults(
             if grade(finding) in BAD and chosen(host, finding)
         ]
         nodes.append(msgspec.structs.replace(report, findings=findings))
-    return faults(nodes)
+    return group(nodes, SHOWN_GRADES)
+
+
+def _faults(
+    reports: Mapping[str, CheckReport], chosen: Callable[[str, ReportedFinding], bool]
+) -> list[Fault]:
+    return [as_fault(one) for one in _groups(reports, chosen)]
+
+
+def _worse_fault(
+    worse: FindingGroup, known: Mapping[str, Mapping[Key, ReportedFinding]]
+) -> WorseFault:
+    """The fault with what its findings said before."""
+    texts = []
+    for item in worse.findings:
+        before = known[item.node][_key(item.node, item.finding)]
+        texts.append(HostText(item.node, headline(before)))
+    fault = msgspec.structs.asdict(as_fault(worse))
+    return WorseFault(**fault, was=merged_text(texts))
+
+
+def _changed_facts(
+    nodes: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]],
+) -> list[ChangedFact]:
+    """The facts that differ between the two times, hosts with the same two values together."""
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for host, (old, new) in nodes.items():
+        for fact in dict.fromkeys((*old, *new)):
+            before, after = old.get(fact, MISSING), new.get(fact, MISSING)
+            if before != after:
+                hosts.setdefault((fact, before, after), []).append(host)
+    changed = [
+        ChangedFact(fact=fact, before=before, after=after, hosts=names)
+        for (fact, before, after), names in hosts.items()
+    ]
+    return sorted(changed, key=lambda one: len(one.hosts))

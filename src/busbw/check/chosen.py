@@ -58,7 +58,7 @@ def refuse_contradictions(
     if differences and ignored:
         raise UsageError(
             "--differences has no line for a monitor, and compares with no file",
-            "leave out --brief and --expect",
+            "leave out --nagios and --expect",
         )
     if differences and len(names) + len(files) < 2:
         raise UsageError(

@@ -46,28 +46,41 @@ def recorded_nodes(
     expect: Expect | None = None,
     since: ByHost | None = None,
 ) -> ClusterReport:
-    """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms.
+    """The comparison of nodes from their snapshots; UsageError if none can be read.
 
     `since` has earlier snapshots, each node's own of which shows how its counters rose.
+    """
+    nodes, unreadable = recorded_findings(files, checks, expect, since)
+    report = joined(nodes, {})
+    report.unreadable = unreadable
+    return report
+
+
+def recorded_findings(
+    files: Sequence[str],
+    checks: Sequence[Check],
+    expect: Expect | None = None,
+    since: ByHost | None = None,
+) -> tuple[dict[str, NodeFindings], dict[str, str]]:
+    """The nodes by snapshot, and why the other snapshots could not be read; UsageError if none
+    could. All cores read: one snapshot takes about 30 ms.
     """
     ids = frozenset(check.row.id for check in checks)
     judge_file = partial(_recorded_node, ids, expect, since)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
-        return _report_readable({file: judge_file(file) for file in files})
+        return _readable({file: judge_file(file) for file in files})
     context = get_context("fork")  # a new interpreter would have to import all checks again
     with ProcessPoolExecutor(
         processes, context, initializer=_leave_interrupts_to_the_parent
     ) as pool:
         nodes = pool.map(judge_file, files, chunksize=FILES_EACH)
-        return _report_readable(dict(zip(files, nodes, strict=True)))
+        return _readable(dict(zip(files, nodes, strict=True)))
 
 
-def _report_readable(results: dict[str, NodeFindings | str]) -> ClusterReport:
-    """The comparison of the files that could be read; UsageError if none could.
-
-    `results` has for each file its node, or why it could not be read.
-    """
+def _readable(
+    results: dict[str, NodeFindings | str],
+) -> tuple[dict[str, NodeFindings], dict[str, str]]:
     nodes = {file: node for file, node in results.items() if isinstance(node, NodeFindings)}
     unreadable = {file: reason for file, reason in results.items() if isinstance(reason, str)}
     if not nodes:
@@ -75,9 +88,7 @@ def _report_readable(results: dict[str, NodeFindings | str]) -> ClusterReport:
         raise UsageError(
             f"none of {len(results)} snapshots can be read; {first}: {reason}", MADE_BY
         )
-    report = joined(nodes, {})
-    report.unreadable = unreadable
-    return report
+    return nodes, unreadable
 
 
 def _recorded_node(

@@ -9,9 +9,9 @@ from busbw.check.types import MISSING, ClusterReport, Difference
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
 
-_MAX_VALUES = 4  # that are listed though each host has its own
+MAX_VALUES = 4  # that are listed though each host has its own
 _LONG_LIST_PARTS = 5  # parts of a list
-_MIN_MISSING_FACTS = 3  # facts that one host lacks
+MIN_MISSING_FACTS = 3  # facts that one host lacks
 
 
 def differences_text(cluster: ClusterReport) -> str:
@@ -39,7 +39,7 @@ def missing(differences: Sequence[Difference]) -> dict[str, list[str]]:
     for difference in differences:
         if difference.usual and list(difference.odd) == [MISSING]:
             lacking.setdefault(fold(difference.odd[MISSING]), []).append(difference.fact)
-    return {hosts: names for hosts, names in lacking.items() if len(names) >= _MIN_MISSING_FACTS}
+    return {hosts: names for hosts, names in lacking.items() if len(names) >= MIN_MISSING_FACTS}
 
 
 def _oddest_line(differences: Sequence[Difference]) -> str:
@@ -75,16 +75,16 @@ def odd_text(difference: Difference) -> str:
     """Each value with its hosts; the range of the values if nearly each host has its own."""
     hosts = [host for named in difference.odd.values() for host in named]
     values = [HostText("", value) for value in difference.odd]
-    own = len(values) > _MAX_VALUES and 2 * len(values) > len(hosts)
+    own = len(values) > MAX_VALUES and 2 * len(values) > len(hosts)
     if own and len(set(map(pattern, values))) == 1:
         return f"{merged_text(values)} ({len(values)} values) on {fold(hosts)}"
     return "; ".join(
-        f"{_difference_from_usual(value, difference.usual)} on {fold(named)}"
+        f"{from_usual(value, difference.usual)} on {fold(named)}"
         for value, named in difference.odd.items()
     )
 
 
-def _difference_from_usual(value: str, usual: str) -> str:
+def from_usual(value: str, usual: str) -> str:
     """A long list as its differences from the usual one, if both have something in common."""
     values, usual_values = value.split(", "), usual.split(", ")
     short = min(len(values), len(usual_values)) < _LONG_LIST_PARTS

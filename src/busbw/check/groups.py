@@ -131,10 +131,10 @@ def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[FindingGr
 
 def faults(nodes: Sequence[CheckReport]) -> list[Fault]:
     """What is not right on the nodes, for programs."""
-    return [_fault(fault) for fault in group(nodes, SHOWN_GRADES)]
+    return [as_fault(fault) for fault in group(nodes, SHOWN_GRADES)]
 
 
-def _fault(fault: FindingGroup) -> Fault:
+def as_fault(fault: FindingGroup) -> Fault:
     first = fault.first
     details = [detail.name for item in fault.findings for detail in item.problem.details]
     return Fault(

@@ -1,6 +1,7 @@
 """The findings of machines as JUnit's XML: a suite for each machine, a case for each finding."""
 
-from busbw.check.types import CheckReport, ClusterReport, ReportedFinding
+from busbw.check.changes import ChangeReport
+from busbw.check.types import CheckReport, ClusterReport, Fault, ReportedFinding
 from busbw.core.finding import Verdict
 from busbw.ui.junit import ERROR, FAILURE, SKIPPED, Case, junit
 
@@ -26,6 +27,42 @@ def cluster(report: ClusterReport, fail_on: Verdict) -> str:
             for one in report.differences
         ]
     return junit(suites)
+
+
+def changes(report: ChangeReport, fail_on: Verdict) -> str:
+    """A suite for each node: what was found before passes, unless it is worse."""
+    suites: dict[str, list[Case]] = {host: [] for host in (*report.nodes, *report.only_after)}
+    for kind, faults in (("new", report.new), ("worse", report.worse)):
+        for fault in faults:
+            _add(suites, kind, fault, FAILURE if fault.verdict is fail_on else _outcome(fault))
+    for kind, faults, outcome in (
+        ("no data", report.unjudged, ERROR),
+        ("gone", report.gone, ""),
+        ("unchanged", report.unchanged, ""),
+    ):
+        for fault in faults:
+            _add(suites, kind, fault, outcome)
+    for fact in report.facts:
+        outcome = FAILURE if fail_on is Verdict.WARN else ""
+        for host in fact.hosts:
+            text = f"{fact.before} -> {fact.after}"
+            suites[host].append(Case("changed", fact.fact, outcome, text))
+    for host in report.only_before:
+        suites[host] = [Case("node", "report", ERROR, f"only in {report.before}")]
+    for file, reason in report.unreadable.items():
+        suites[file] = [Case("node", "report", ERROR, reason)]
+    for cases in suites.values():
+        cases += [] if cases else [Case("node", "report")]
+    return junit(suites)
+
+
+def _add(suites: dict[str, list[Case]], kind: str, fault: Fault, outcome: str) -> None:
+    for host in fault.hosts:
+        suites[host].append(Case(kind, f"{fault.id} {fault.name}", outcome, fault.message))
+
+
+def _outcome(fault: Fault) -> str:
+    return _OUTCOMES.get(fault.verdict, "")
 
 
 def _cases(report: CheckReport, fail_on: Verdict) -> list[Case]:

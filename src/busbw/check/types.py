@@ -59,6 +59,9 @@ class ReportedFinding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
     stays: str = ""
     optional: bool = False
+    weight: Annotated[
+        float, Meta(description="of one check and verdict: larger is worse; 0 if it has none")
+    ] = 0.0
 
 
 class MutedFinding(msgspec.Struct, frozen=True, kw_only=True):

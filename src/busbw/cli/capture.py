@@ -20,12 +20,11 @@ from busbw.pattern import text as view
     context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
 )
 @click.option(
-    "-o",
     "--output",
     "folder",
     type=File(written=True, folder=True),
     required=True,
-    help="folder for the record",
+    help="write the record to this folder",
 )
 @click.option(
     "--cheap", "mode", flag_value=CAPTURE.cheap, default=True, help="calls, sizes, order  [default]"
@@ -34,7 +33,8 @@ from busbw.pattern import text as view
     "--timed", "mode", flag_value=CAPTURE.timed, help="also how long each call takes on the GPU"
 )
 @click.option(
-    "--steps",
+    "--capture-steps",
+    "steps",
     type=COUNT,
     help="end a training under DistributedDataParallel after so many steps  [default: never]",
 )
@@ -43,10 +43,10 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
     """Run COMMAND, and record its communication: every call of NCCL or of PyTorch's Gloo, its size
     and order, of NCCL also algorithm and protocol.
 
-    Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 --
-    mpirun -n 8 python train.py. As the ranks' program (srun busbw capture -o run1 -- python
-    train.py) each rank records itself, and `busbw show run1` prints the pattern. Before torchrun on
-    several hosts that share the folder, the one that starts rank 0 prints it.
+    Before a launcher it records all ranks and then prints their pattern: busbw capture --output
+    run1 -- mpirun -n 8 python train.py. As the ranks' program (srun busbw capture --output run1 --
+    python train.py) each rank records itself, and `busbw show run1` prints the pattern. Before
+    torchrun on several hosts that share the folder, the one that starts rank 0 prints it.
 
     NCCL is recorded by busbw-native, from NCCL 2.24 on. PyTorch's Flight Recorder records what else
     its ranks call, and the steps of DistributedDataParallel; `busbw plan --pattern` uses both.

@@ -12,7 +12,8 @@ from busbw.check.api import LIMIT_S, here, of_several, of_source, words_of_hosts
 from busbw.check.base import Check
 from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
 from busbw.check.earlier import read_first, refuse_watch_options
-from busbw.check.expect.file import Expect
+from busbw.check.expect.file import Expect, unused_mutes
+from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, trend
 from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import known, matching_files, refuse_before_subcommand
@@ -22,7 +23,8 @@ from busbw.cli.checks.save import STDOUT, prepare_folder, refuse_others, save_op
 from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, not_a_format, not_empty
-from busbw.cli.streams import print_out
+from busbw.cli.options.shared import hosts_options
+from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
@@ -72,27 +74,14 @@ LAYERS = [layer.value for layer in Layer]
         " of snapshots, or a quoted pattern: '*.jsonl'"
     ),
 )
-@click.option(
-    "--hosts",
-    default="",
-    callback=not_empty,
-    metavar="HOSTS",
-    help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
-)
-@click.option(
-    "--hostfile",
-    default="",
-    callback=not_empty,
-    metavar="FILE",
-    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
-)
+@hosts_options("hosts to check over ssh and to compare: h1,h2 or gpu[01-16]")
 @click.option(
     "--limit",
     "limit_s",
     type=Seconds(),
     default=LIMIT_S,
     show_default=True,
-    help="seconds for this host, or for each of --hosts",
+    help="give up after this time on this host, or on each of --hosts",
 )
 @click.option(
     "--load",
@@ -125,7 +114,7 @@ LAYERS = [layer.value for layer in Layer]
 @click.option(
     "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
 )
-@click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
+@click.option("--nagios", "brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
 @click.option("--node", is_flag=True, hidden=True, help="print a node's part of a comparison")
 @click.option(
@@ -137,7 +126,6 @@ LAYERS = [layer.value for layer in Layer]
     help="output on stdout",
 )
 @click.option(
-    "-o",
     "--output",
     metavar="FILE",
     default="",
@@ -152,7 +140,7 @@ def command(
     skip: tuple[str, ...],
     files: tuple[str, ...],
     hosts: str,
-    hostfile: str,
+    hostfile: Path | None,
     limit_s: float,
     load_s: float | None,
     watch_s: float | None,
@@ -167,6 +155,7 @@ def command(
     output: str,
     expect: str,
     learn: bool,
+    accept_faults: bool,
     force: bool,
     fail_on: Verdict,
 ) -> int | None:
@@ -181,8 +170,9 @@ def command(
         refuse_before_subcommand(context, context.invoked_subcommand)
         return None
     check_output(output, other=listed or learn or node)
-    if learn or (force and not save):
-        return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
+    expectations.refuse_without(learn=accept_faults and not learn, save=force and not save)
+    if learn:
+        return expectations.learn(matching_files(files), limit_s, accept_faults=accept_faults)
     if listed:
         print_out(view.listing(check_rows(only, layer, skip), width()))
         return int(Exit.OK)
@@ -213,15 +203,23 @@ def command(
         prepare_folder(save, names, force=force)
     if names or len(files) > 1:
         words = words_of_hosts(only, layer, skip, watch_s, expected, differences=differences)
-        return printed.print_several(
-            of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
-        )
+        nodes = of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
+        _warn_of_mutes(expected, nodes.nodes, fleet=True)
+        return printed.print_several(nodes)
     if save or files:
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
         return _print_recorded(source, "".join(files), checks, expected, since, printed)
-    return printed.print_one(
-        here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
-    )
+    report = here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
+    _warn_of_mutes(expected, [report])
+    return printed.print_one(report)
+
+
+def _warn_of_mutes(
+    expected: Expect | None, reports: Sequence[CheckReport], *, fleet: bool = False
+) -> None:
+    """Warn of mutes that accept nothing, whose host or part may be misspelled."""
+    for text in unused_mutes(expected, reports, fleet=fleet) if expected else ():
+        print_err(f"warning: {text}")
 
 
 def _answer_node(
@@ -254,7 +252,9 @@ def _print_recorded(
 ) -> int:
     if source is None:
         return int(Exit.OK)
-    return output.print_one(of_source(source, name, checks, expected, since))
+    report = of_source(source, name, checks, expected, since)
+    _warn_of_mutes(expected, [report])
+    return output.print_one(report)
 
 
 for _subcommand in (launch, command_line, job, trend, engines, explain, config):

@@ -137,19 +137,19 @@ def with_examples(command: click.Command, row: CommandRow) -> click.Command:
     """
     parts = command.commands if isinstance(command, click.Group) else {}
     for name, part in {"": command, **parts}.items():
-        _add_exit_codes(part, f"{row.name} {name}".rstrip())
+        _add_exit_codes(part, f"{row.name} {name}".rstrip(), row.package)
         _add_examples(part, row, name)
     return command
 
 
-def _add_exit_codes(command: click.Command, path: str) -> None:
+def _add_exit_codes(command: click.Command, path: str, package: str) -> None:
     """Have the command read its exit codes when its help is printed."""
 
     def format_help_text(context: click.Context, formatter: click.HelpFormatter) -> None:
         from busbw.cli.exit_codes import exit_text
 
         type(command).format_help_text(command, context, formatter)
-        if text := exit_text(path):
+        if text := exit_text(path, package):
             formatter.write_paragraph()
             with formatter.indentation():
                 formatter.write_text(text)

@@ -11,7 +11,7 @@ from busbw.cli.ab_runs import OptionSet, Sweep, Turns
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
-from busbw.cli.options.parameters import is_given, not_empty, shell_words
+from busbw.cli.options.parameters import given_options, is_given, not_empty, shell_words
 from busbw.cli.options.shared import fail_on_option
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_err, print_out
@@ -20,18 +20,18 @@ from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import counted
-from busbw.history import comparison
+from busbw.history import comparison_text
 from busbw.host.snapshot import archives_in, is_archive
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
-    "text": lambda compared: comparison.text(compared, width()),
-    "markdown": comparison.markdown,
-    "json": comparison.json,
-    "junit": comparison.junit,
+    "text": lambda compared: comparison_text.text(compared, width()),
+    "markdown": comparison_text.markdown,
+    "json": comparison_text.json,
+    "junit": comparison_text.junit,
 }
-OF_SNAPSHOTS = ("text", "json")
+OF_SNAPSHOTS = ("text", "json", "junit")
 # Parameters that snapshots leave without a meaning.
 OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", "db")
 
@@ -50,7 +50,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     type=click.IntRange(1, 100),
     default=4,
     show_default=True,
-    help="with --run: runs of each",
+    help="with --run: times to run each in turn",
 )
 @judging_options
 @click.option(
@@ -59,7 +59,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="how to print it",
+    help="output on stdout",
 )
 @click.option(
     "--collective",
@@ -96,8 +96,8 @@ def command(
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
-    Snapshots of busbw check, or folders of them, are compared by node: which findings are new, gone
-    or unchanged.
+    Snapshots of busbw check, or folders of them, are compared by node: which findings are new,
+    worse, gone or unchanged, and which facts, such as an MTU or a firmware, have changed.
 
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' --
     all_reduce -b 1M -e 1G
@@ -138,30 +138,29 @@ def _compare_snapshots(
     words: Sequence[str], sides: Sequence[Sequence[str]], format_name: str, fail_on: Verdict
 ) -> int:
     # takes 0.1 s to import
-    from busbw.check import changes_text
-    from busbw.check.changes import changes
-    from busbw.check.cluster import recorded_nodes
+    from busbw.check import changes_text, junit
+    from busbw.check.changes import Side, changes
+    from busbw.check.cluster import recorded_findings
     from busbw.check.registry import CHECKS
 
-    options = {
-        parameter.name: max(parameter.opts, key=len)
-        for parameter in click.get_current_context().command.params
-    }
-    for name in OF_RUNS:
-        if is_given(name):
-            raise UsageError(
-                f"{options[name]} is for runs, and {words[0]} has snapshots of machines",
-                f"leave out {options[name]}",
-            )
+    if options := ", ".join(given_options(OF_RUNS)):
+        raise UsageError(
+            f"{options}: for runs, and {words[0]} has snapshots of machines", f"leave out {options}"
+        )
     if format_name not in OF_SNAPSHOTS:
         raise UsageError(
-            f"--format {format_name}: snapshots are compared as {' or '.join(OF_SNAPSHOTS)}",
+            f"--format {format_name}: snapshots are compared as {', '.join(OF_SNAPSHOTS)}",
             "--format json is for programs",
         )
-    first, second = (recorded_nodes(files, CHECKS) for files in sides)
-    report = changes(words[0], first, words[1], second)
+    before, after = (
+        Side(name, *recorded_findings(files, CHECKS))
+        for name, files in zip(words, sides, strict=True)
+    )
+    report = changes(before, after)
     if format_name == "json":
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    elif format_name == "junit":
+        print_out(junit.changes(report, fail_on))
     else:
         print_out(changes_text.text(report, width()))
     return int(exit_of(report.verdicts(), fail_on))

@@ -24,14 +24,14 @@ REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
         (r", or more time: --launch-limit \d+", ""),
     ),
     "ranks": (
-        (r"-n is the number of ranks; iterations are --iters", "give fewer with -g and -t"),
-        (r"-n (\d+)", r"-t times -g is \1"),
+        (r"--ranks \d+ or fewer; iterations are --iters", "give fewer with -g and -t"),
+        (r"--ranks (\d+)", r"-t times -g is \1"),
     ),
-    "start": ((r"start it as `busbw run \.\.\. -n (\d+)`", r"give -g \1"),),
-    "start_alone": ((r"busbw run \.\.\. -n (\d+)", r"-g \1, without a launcher"),),
+    "start": ((r"start it as `busbw run \.\.\. -np (\d+)`", r"give -g \1"),),
+    "start_alone": ((r"busbw run \.\.\. -np (\d+)", r"-g \1, without a launcher"),),
     "start_sim": (
         (
-            r"start it without mpirun: busbw run \.\.\. --engine sim -n (\d+)",
+            r"start it without mpirun: busbw run \.\.\. --engine sim -np (\d+)",
             r"start it without mpirun, with -g \1",
         ),
     ),

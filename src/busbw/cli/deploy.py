@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.options.parameters import File, Seconds, not_empty
+from busbw.cli.options.shared import hosts_options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, NoMeasurement, UsageError
@@ -26,8 +27,7 @@ LABEL_WIDTH = 8  # columns before a text
 
 
 @click.command("deploy", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hosts", default="", callback=not_empty, help="hosts to copy to: h1,h2,h3")
-@click.option("--hostfile", type=File(), help="file with one host per line")
+@hosts_options("hosts to copy to: h1,h2,h3 or gpu[01-16]")
 @click.option(
     "--file",
     type=File(),
@@ -51,7 +51,7 @@ LABEL_WIDTH = 8  # columns before a text
     type=Seconds(),
     default=120.0,
     show_default=True,
-    help="seconds for each host",
+    help="give up after this time on a host",
 )
 def command(
     hosts: str, hostfile: Path | None, file: Path | None, to: str, python: str, limit_s: float

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from busbw.cli.commands import command_row, commands
 from busbw.core import table_file
 from busbw.core.errors import Exit
 
@@ -64,14 +63,6 @@ def rows_of(package: str) -> tuple[ExitRow, ...]:
     )
 
 
-def rows() -> list[ExitRow]:
-    """All rows, also those of extensions."""
-    packages = dict.fromkeys(row.package for row in commands())
-    return [row for package in packages for row in rows_of(package)]
-
-
-def exit_text(path: str) -> str:
+def exit_text(path: str, package: str = "busbw.cli") -> str:
     """What the help of a command says: `check launch`; '' for one that gives no verdict."""
-    command = command_row(path.partition(" ")[0])
-    of_package = rows_of(command.package) if command else ()
-    return next((row.text() for row in of_package if row.command == path), "")
+    return next((row.text() for row in rows_of(package) if row.command == path), "")

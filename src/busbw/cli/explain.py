@@ -37,7 +37,7 @@ MEASURE = "measure one: busbw run all_reduce --json run.json"
 @system_options("as recorded")
 @recorded_nodes_option
 @click.option(
-    "--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say"
+    "--nccl", default="", callback=not_empty, help="release of NCCL, where the file does not say"
 )
 @settings_options
 @click.option("--no-nvls", is_flag=True, help="NVLink SHARP was off: NCCL_NVLS_ENABLE=0")

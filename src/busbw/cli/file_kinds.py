@@ -61,6 +61,7 @@ def _packed_bytes(file: str) -> bytes:
 
 
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
+NO_RESULTS = (".html", ".md", ".sig")  # the page itself, and what people put beside it
 
 
 def load(
@@ -70,20 +71,22 @@ def load(
     return files.content(_packed_bytes(file), file, collective, table)
 
 
-def files_in(directory: Path) -> list[Path]:
-    """The files of a directory that may hold a result, by name; UsageError if there is none."""
+def files_in(directory: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a directory that may hold a result, by name, and what else is in it; UsageError
+    if no file may. Pages, notes and hidden files are neither.
+    """
     try:
-        found = sorted(
-            path
-            for path in directory.iterdir()
-            if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith(".")
-        )
+        inner = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise UsageError(
             f"{directory}: {error.strerror}", "name a directory that you can read"
         ) from error
+    found = [path for path in inner if path.suffix in SUFFIXES and path.is_file()]
+    others = [path for path in inner if path not in found and path.suffix not in NO_RESULTS]
     if not found:
+        folders = " ".join(str(path) for path in others if path.is_dir())
         raise UsageError(
-            f"{directory}: no file in it ends in {', '.join(SUFFIXES)}", "name the files"
+            f"{directory}: no file in it ends in {', '.join(SUFFIXES)}",
+            f"name its folders: {folders}" if folders else "name the files",
         )
-    return found
+    return found, others

@@ -131,14 +131,14 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     type=ShareParam(0.5, 1.0),
     default="95%",
     show_default=True,
-    help="how sure to be, over the whole sweep",
+    help="confidence level, over the whole sweep",
 )
 @click.option(
     "--tolerance",
     type=ShareParam(0.0, 10.0),
     default=f"{DEFAULT_TOLERANCE:.0%}",
     show_default=True,
-    help="with few runs: fine if no cell can be slower by more",
+    help="with few runs: largest difference treated as equal",
 )
 @click.option(
     "--collective",

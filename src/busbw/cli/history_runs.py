@@ -18,7 +18,7 @@ from busbw.measure.record import check_writable, save
 
 @click.command("rm", context_settings=HELP)
 @click.argument("ids", nargs=-1, required=True, type=int, metavar="ID...")
-@click.option("-y", "--yes", is_flag=True, help="do not ask")
+@click.option("--yes", is_flag=True, help="do not ask")
 @db_option
 def rm(ids: tuple[int, ...], yes: bool, db: Path) -> int:
     """Remove runs, by their IDs in `busbw history`: all of them, or none when one does not
@@ -49,7 +49,6 @@ def _ask(ids: tuple[int, ...]) -> None:
 @click.command("export", context_settings=HELP)
 @click.argument("ids", nargs=-1, type=int, metavar="[ID...]")
 @click.option(
-    "-d",
     "--directory",
     type=File(),
     help="write a file for each run, run-ID.json, instead of lines on stdout",
@@ -102,13 +101,13 @@ def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{directory}: {error.strerror}", "name another directory with -d"
+            f"{directory}: {error.strerror}", "name another directory with --directory"
         ) from error
     files = {directory / f"run-{id}.json": line for id, line in lines.items()}
     for file in files:
         check_writable(file, overwrite=force, what=str(file))
     for file, line in files.items():
-        save(exported.indented(line), file, "make room, or name another directory with -d")
+        save(exported.indented(line), file, "make room, or name another directory with --directory")
     print_out("".join(f"{file}\n" for file in files))
 
 

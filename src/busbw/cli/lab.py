@@ -8,15 +8,14 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from busbw.cli.options.parameters import Rate, ShareParam, not_empty
+from busbw.cli.options.parameters import Rate, Seconds, ShareParam, not_empty
 from busbw.cli.options.shared import format_option
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.rates import parse_rate
-from busbw.core.sizes import parse_delay
 from busbw.lab import building, host_exec
 from busbw.lab import types as view
-from busbw.lab.types import MAX_HOSTS, MIN_HOSTS, Lab, LabHost, LabSpec, Shape
+from busbw.lab.types import MAX_DELAY_S, MAX_HOSTS, MIN_HOSTS, Lab, LabHost, LabSpec, Shape
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -53,11 +52,12 @@ def command() -> None:
 
 @command.command("up", context_settings=HELP)
 @click.option(
-    "--hosts",
+    "--nodes",
+    "hosts",
     type=click.IntRange(MIN_HOSTS, MAX_HOSTS),
     default=2,
     show_default=True,
-    help="hosts, named h1, h2, ...",
+    help="number of hosts, named h1, h2, ...",
 )
 @click.option(
     "--rate",
@@ -73,8 +73,8 @@ def command() -> None:
 )
 @click.option(
     "--delay",
-    default="",
-    callback=not_empty,
+    type=Seconds(zero=True, most=MAX_DELAY_S),
+    default=0.0,
     help="added to each packet that a host sends, like 50us  [default: none]",
 )
 @click.option(
@@ -98,7 +98,7 @@ def up(
     hosts: int,
     rate: float | None,
     rates: tuple[tuple[str, float], ...],
-    delay: str,
+    delay: float,
     loss: float | None,
     mtu: int,
     gpus: int | None,
@@ -108,9 +108,7 @@ def up(
     """Make a lab. It stays until busbw lab down, or until the machine is booted. An interrupted
     up leaves none.
     """
-    shape = Shape(
-        rate=rate, delay=parse_delay(delay, "--delay") if delay else 0.0, loss=loss or 0.0
-    )
+    shape = Shape(rate=rate, delay=delay, loss=loss or 0.0)
     names = [f"h{number}" for number in range(1, hosts + 1)]
     spec = LabSpec(
         name=name, names=names, shape=shape, sends=dict(rates), mtu=mtu, sshd=not no_sshd, gpus=gpus
@@ -125,7 +123,7 @@ def up(
 @command.command("exec", context_settings={**HELP, "allow_interspersed_args": False})
 @_name_option
 @click.option(
-    "--all",
+    "--all-hosts",
     "on_all",
     is_flag=True,
     help="on all hosts at the same time; each line begins with the host's name",
@@ -134,9 +132,9 @@ def up(
 def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     """Run a command on a host, or on all of them.
 
-    The exit code is the command's; with --all it is the largest. Variables of the environment are
-    passed on. With --all, commands read nothing from stdin and end with this one: five seconds
-    after Ctrl-C at the latest.
+    The exit code is the command's; with --all-hosts it is the largest. Variables of the environment
+    are passed on. With --all-hosts, commands read nothing from stdin and end with this one: five
+    seconds after Ctrl-C at the latest.
     """
     lab = building.find(name)
     line = words if on_all else words[1:]
@@ -144,7 +142,8 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     if not line:
         raise UsageError(
             "exec: no command",
-            f"busbw lab exec {lab.hosts[0].name} -- hostname, or busbw lab exec --all -- hostname",
+            f"busbw lab exec {lab.hosts[0].name} -- hostname, or for all: busbw lab exec"
+            " --all-hosts -- hostname",
         )
     building.check_hosts(lab, lab.hosts if on_all else [lab.host(words[0])])
     try:
@@ -168,7 +167,7 @@ def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
 
 
 @command.command("status", context_settings=HELP)
-@click.option("--name", default="", callback=not_empty, help="only this lab")
+@click.option("--name", default="", callback=not_empty, help="only the lab of this name")
 @format_option
 def status(name: str, format_name: str) -> int:
     """Show the labs of this machine."""

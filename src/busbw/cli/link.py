@@ -14,7 +14,7 @@ from busbw.cli.link_suspects import SEARCHES, SuspectSearch
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Rate, Seconds, argv, not_empty
-from busbw.cli.options.shared import fail_on_option, result_file, result_options
+from busbw.cli.options.shared import fail_on_option, hosts_options, result_file, result_options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core import json_codec
@@ -53,16 +53,7 @@ OF_SUSPECT = {
     groups=groups.LINK,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
-    "--hosts",
-    default="",
-    callback=not_empty,
-    metavar="HOSTS",
-    help="hosts to measure between: h1,h2,h3 or gpu[01-16]",
-)
-@click.option(
-    "--hostfile", type=File(), metavar="FILE", help="file of hosts: `h1 slots=8`, or `gpu[01-16]`"
-)
+@hosts_options("hosts to measure between: h1,h2,h3 or gpu[01-16]")
 @click.option(
     "--test",
     "method",
@@ -82,7 +73,7 @@ OF_SUSPECT = {
     type=Seconds(),
     default=DEFAULTS.seconds,
     show_default=True,
-    help="seconds per transfer",
+    help="seconds to measure each transfer",
 )
 @click.option("--both", is_flag=True, help="also both directions at the same time")
 @click.option(
@@ -93,7 +84,8 @@ OF_SUSPECT = {
     help="TCP connections, or queue pairs of perftest",
 )
 @click.option(
-    "--rounds",
+    "--pairings",
+    "rounds",
     type=click.IntRange(0),
     default=DEFAULTS.rounds,
     show_default="all pairs",
@@ -126,7 +118,7 @@ OF_SUSPECT = {
     type=Seconds(),
     default=DEFAULTS.limit_s,
     show_default=True,
-    help="seconds for each answer, beyond the transfer",
+    help="give up after this time without an answer, beyond the transfer",
 )
 @click.option(
     "--launch-limit",
@@ -141,13 +133,18 @@ OF_SUSPECT = {
     type=click.Choice(SEARCHES),
     help="find slow hosts, or slow pairs, by runs of a collective (busbw run)",
 )
-@click.option("--collective", default="all_reduce", show_default=True, help="of --suspect")
+@click.option(
+    "--collective",
+    default="all_reduce",
+    show_default=True,
+    help="of --suspect: the collective to run",
+)
 @click.option(
     "--engine",
     type=click.Choice((AUTO, *BY_NAME)),
     default=AUTO,
     show_default=True,
-    help="of --suspect: engine of the collective",
+    help="of --suspect: who moves the data",
 )
 @click.option(
     "--html", type=File(), metavar="FILE", help="write a page with heat maps to this file"

@@ -148,14 +148,15 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     if isinstance(error, click.NoSuchOption):
         if command == "busbw":
             hint += f"; {_COMPAT_HINT}"
-        elif context and error.option_name == "-o" and _has_format(context.command):
-            hint = f"{command} --format json for JSON, > FILE for a file"
+        elif context and error.option_name == "-o" and _has(context.command, "--format"):
+            file = "--output FILE" if _has(context.command, "--output") else "> FILE"
+            hint = f"{command} --format json for JSON, {file} for a file"
     print_err(f"error: {message}\n\nhint: {hint}")
     return int(Exit.USAGE)
 
 
-def _has_format(command: click.Command) -> bool:
-    return any("--format" in parameter.opts for parameter in command.params)
+def _has(command: click.Command, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
 
 
 def _forget_unhandled_interrupt() -> None:

@@ -2,6 +2,7 @@
 collectives.
 """
 
+import math
 import shlex
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from busbw.cli.manifests import monitoring
 from busbw.cli.manifests.words import every_option, parse, parse_check, program_option
-from busbw.cli.options.parameters import Seconds
+from busbw.cli.options.parameters import DAY_S, Seconds
 from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
 from busbw.cli.streams import print_out
@@ -34,10 +35,16 @@ def command() -> None:
 _job_options = options(
     click.option("--name", default="busbw", show_default=True, help="name of the job"),
     click.option(
-        "--hosts", type=click.IntRange(1), default=2, show_default=True, help="number of hosts"
+        "--nodes",
+        "hosts",
+        type=click.IntRange(1),
+        default=2,
+        show_default=True,
+        help="number of hosts",
     ),
     click.option(
-        "--gpus-per-host",
+        "--gpus-per-node",
+        "gpus_per_host",
         type=click.IntRange(0),
         default=8,
         show_default=True,
@@ -46,10 +53,23 @@ _job_options = options(
     click.option(
         "--ranks",
         type=click.IntRange(1),
-        help="total ranks  [default: one per GPU, or one per host on CPUs]",
+        help="number of ranks  [default: one per GPU, or one per host on CPUs]",
     ),
     click.argument("command", nargs=-1, metavar=f"[-- COMMAND...  (default: {' '.join(DEFAULT)})]"),
 )
+
+
+def _slurm_time(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    """The time as Slurm writes it. Slurm's own forms stay, but for a number alone, which would be
+    minutes there and is seconds in all commands of busbw.
+    """
+    if not text[:1].isdigit() or ":" in text or "-" in text:
+        return text
+    seconds = Seconds(least=1, most=365 * DAY_S).convert(text, parameter, context)
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}"
+
+
 _rdma_option = click.option(
     "--rdma", default="", help="RDMA resource of each pod, by the device plugin's name: rdma/hca=1"
 )
@@ -95,9 +115,10 @@ def mpijob_command(
 @click.option("--account", default="", help="account  [default: Slurm's]")
 @click.option(
     "--time",
-    default="00:30:00",
+    default="30m",
     show_default=True,
-    help="time limit of the job, in the format of Slurm",
+    callback=_slurm_time,
+    help="time limit of the job: 90m, 2h, or in the format of Slurm: 1-12:00:00",
 )
 def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
     """Print an sbatch script that takes whole nodes: `busbw manifest slurm ... > job.sh &&
@@ -108,14 +129,19 @@ def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
 
 
 _check_options = options(
-    click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'"),
+    click.option(
+        "--check-options",
+        "check",
+        default="",
+        help="options of busbw check: '--layer GPU --layer NIC'",
+    ),
     click.option(
         "--limit",
         "limit_s",
         type=Seconds(least=1, most=3600, whole=True),
         default=60,
         show_default=True,
-        help="seconds for each step",
+        help="give up after this time on a step",
     ),
     click.option(
         "--strict",
@@ -185,7 +211,8 @@ def epilog_command(**steps: Any) -> int:
 )
 @click.option("--image", required=True, help="container image with busbw")
 @click.option(
-    "--gpus-per-host",
+    "--gpus-per-node",
+    "gpus_per_host",
     type=click.IntRange(0),
     default=8,
     show_default=True,
@@ -219,7 +246,8 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
     help="Secret whose key `token` scrapers must send",
 )
 @click.option(
-    "--port",
+    "--metrics-port",
+    "port",
     type=click.IntRange(1, 65535),
     default=METRICS_PORT,
     show_default=True,
@@ -240,7 +268,8 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
     help="label of the nodes; '' = all",
 )
 @click.option(
-    "--check",
+    "--check-options",
+    "check",
     default=shlex.join(kubernetes.CHECK),
     show_default=True,
     help="options of busbw check",

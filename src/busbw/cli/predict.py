@@ -59,10 +59,11 @@ _OF_COLLECTIVE = {
     help="numbers of hosts: 1,2,128  [default: 1; as many as a pattern fills]",
 )
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
-@click.option("-b", "smallest", default="1K", show_default=True, help="smallest size")
-@click.option("-e", "largest", default="16G", show_default=True, help="largest size")
+@click.option("-b", "--minbytes", "smallest", default="1K", show_default=True, help="smallest size")
+@click.option("-e", "--maxbytes", "largest", default="16G", show_default=True, help="largest size")
 @click.option(
     "-f",
+    "--stepfactor",
     "factor",
     type=click.IntRange(2),
     default=16,

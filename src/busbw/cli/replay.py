@@ -92,7 +92,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
     type=Seconds(zero=True),
     default=60.0,
     show_default=True,
-    help="seconds without progress; 0 = no limit",
+    help="give up after this time without progress; 0 = no limit",
 )
 @shared.start_options
 @shared.net_option

@@ -30,12 +30,11 @@ DEFAULT = "report.html"
 @click.command("report", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
-    "-o",
     "--output",
     callback=not_a_format,
     help=(
-        "where the page goes, - = stdout; by default next to the first FILE, with its name and"
-        " .html, or in it as report.html"
+        "write the page to this file, - = stdout; by default next to the first FILE, with its name"
+        " and .html, or in it as report.html"
     ),
 )
 @click.option(
@@ -63,10 +62,11 @@ def command(
 
     Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of
     links, counters of links, snapshots. Up to 8 sweeps fit. Those of one collective, engine and
-    number of ranks share plots, and are compared with the first of them. Snapshots and checks of
-    several machines share a section, which says what differs between them. A directory stands for
-    its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run. Of
-    several files those that cannot be read are named and left out.
+    number of ranks share plots; those that are also of the same hosts and devices and have a size
+    in common are compared with the first of them. Snapshots and checks of several machines share a
+    section, which says what differs between them. A directory stands for its files that end in
+    .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; its folders are named, and
+    not read. Of several files those that cannot be read are named and left out.
 
     With --sign the command that verifies the signature is printed too.
     """
@@ -74,7 +74,9 @@ def command(
     if target is not None:
         check_writable(target, what=str(target))
     if key is not None and target is None:
-        raise UsageError("--sign signs a file, and -o - is stdout", "name a file with -o")
+        raise UsageError(
+            "--sign signs a file, and --output - is stdout", "name a file with --output"
+        )
     sweeps, others = gather(files, collective, table)
     if key is not None and others.files:
         raise UsageError(f"--sign is for sweeps, and {others.files[0][0]} is none", "leave it out")
@@ -87,7 +89,7 @@ def command(
     if target is None:
         print_out(html)
     else:
-        save(html, target, "make room, or write to another place with -o", shared=True)
+        save(html, target, "make room, or write to another place with --output", shared=True)
         print_out(f"{target}\n")
         if key is not None:
             print_out(_sign(target, key))
@@ -113,7 +115,8 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
     for file, _ in expand(files):
         if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
             raise UsageError(
-                f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}"
+                f"{target}: the page would overwrite a result",
+                f"busbw report {file} --output {DEFAULT}",
             )
     return target
 
@@ -127,7 +130,7 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
-    """Each result compared with the first one of its collective, engine and number of ranks."""
+    """Each result compared with the first one that is alike."""
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     comparisons = {}
     for first, *others in alike(inputs):

@@ -48,7 +48,9 @@ def gather(
     sweeps: list[_SweepFile] = []
     others: list[tuple[str, FileContent]] = []
     skipped: list[tuple[str, str]] = []
-    expanded = expand(files)
+    expanded, unread = expand(files), _unread(files)
+    for text in unread:
+        print_err(f"note: {text}; name them to have them in the report")
     for file, folder in expanded:
         name = "stdin" if file == "-" else file
         try:
@@ -71,7 +73,7 @@ def gather(
             "busbw show FILE says what is wrong with one",
         )
     in_order = [(sweep.file, sweep.result) for sweep in _in_order(sweeps)]
-    return in_order, OtherReports(others, skipped)
+    return in_order, OtherReports(others, skipped, unread)
 
 
 def _in_order(sweeps: Sequence[_SweepFile]) -> Iterator[_SweepFile]:
@@ -95,10 +97,20 @@ def expand(files: Sequence[str]) -> list[tuple[str, str]]:
     for file in files:
         path = Path(file)
         if file != "-" and path.is_dir():
-            pairs += [(str(inner), file) for inner in files_in(path)]
+            pairs += [(str(inner), file) for inner in files_in(path)[0]]
         else:
             pairs.append((file, ""))
     return pairs
+
+
+def _unread(files: Sequence[str]) -> list[str]:
+    """For each directory that has more than the files that were taken from it, what that is."""
+    texts = []
+    for folder in (Path(file) for file in files if file != "-" and Path(file).is_dir()):
+        left = [f"{path.name}/" if path.is_dir() else path.name for path in files_in(folder)[1]]
+        if left:
+            texts.append(f"not read of {folder}: {listed(left)}")
+    return texts
 
 
 def _document(result: Outcome) -> FileContent:

@@ -43,7 +43,7 @@ FULL_ROWS = "; if not given, the first of these sizes at which every rank has an
     callback=not_empty,
     show_default=True,
     metavar="ENGINE",
-    help=f"auto, {', '.join(row.name for row in ENGINES)}",
+    help=f"who moves the data: auto, {', '.join(row.name for row in ENGINES)}",
 )
 @click.option(
     "--sim",
@@ -86,7 +86,7 @@ FULL_ROWS = "; if not given, the first of these sizes at which every rank has an
     metavar="FORMAT",
     default="table",
     show_default=True,
-    help=", ".join(row.name for row in VIEWS),
+    help=f"output on stdout: {', '.join(row.name for row in VIEWS)}",
 )
 @click.option(
     "--ran",
@@ -114,8 +114,8 @@ FULL_ROWS = "; if not given, the first of these sizes at which every rank has an
     default=LIMIT_S,
     show_default=True,
     help=(
-        "stop the run after this many seconds without a completed operation; more if the previous"
-        " size was slow; 0 = no limit"
+        "give up after this time without a completed operation; more if the previous size was"
+        " slow; 0 = no limit"
     ),
 )
 @click.option(

@@ -17,7 +17,7 @@ from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError, worst
 from busbw.core.finding import Verdict
-from busbw.core.sweep import SweepSpec
+from busbw.core.sweep import OF_SIZES, SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
 from busbw.measure.record import RunRecord
@@ -90,6 +90,7 @@ def run_sweep(
         "program": "busbw run",
         "argv": argv(),
         "full_rows": not is_given("min_bytes"),
+        "unset": tuple(name for name in (*OF_SIZES, "max_time") if not is_given(name)),
     }
     if dry_run:
         return print_command(*prepare(spec, **fields))

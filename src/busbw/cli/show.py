@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 import msgspec
 
+from busbw.api.files import several
 from busbw.cli.file_kinds import load, table_option
 from busbw.cli.options import shared
-from busbw.cli.options.parameters import COUNT, File, is_given, not_empty
+from busbw.cli.options.parameters import COUNT, File, given_options, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, PatternSelection, pattern_text
 from busbw.cli.stored_runs import TakesRuns
@@ -22,7 +23,6 @@ from busbw.core.result import Outcome
 from busbw.core.written_file import target_of
 from busbw.measure.record import save
 from busbw.pattern.registry import BY_NAME, RECORD
-from busbw.pattern.registry import load as load_pattern
 from busbw.pattern.replay.text import ROWS
 from busbw.report.file_kinds import FileContent
 from busbw.report.registry import VIEWS, render, view
@@ -38,7 +38,8 @@ OF_PATTERNS = ("rows", "calls", "source")
     "format_name",
     default="table",
     show_default=True,
-    help=f"{', '.join(row.name for row in VIEWS)}; of patterns: {', '.join(FORMATS)}",
+    help=f"output on stdout: {', '.join(row.name for row in VIEWS)}; of patterns:"
+    f" {', '.join(FORMATS)}",
 )
 @table_option
 @click.option(
@@ -48,7 +49,7 @@ OF_PATTERNS = ("rows", "calls", "source")
     help="the collective of a log that does not name it",
 )
 @click.option(
-    "--from",
+    "--input-format",
     "source",
     default=None,
     callback=not_empty,
@@ -70,7 +71,7 @@ OF_PATTERNS = ("rows", "calls", "source")
     help="of sweeps and replays: what NCCL ran (algorithm, protocol, channels) and how ranks are"
     " connected, where it is known",
 )
-@click.option("-o", "--output", type=File(written=True), help="write to this file, not to stdout")
+@click.option("--output", type=File(written=True), help="write to this file, not to stdout")
 def command(
     files: tuple[str, ...],
     format_name: str,
@@ -89,8 +90,8 @@ def command(
     Several files, or a directory, hold the ranks of one job: NCCL's log, the JSON of NCCL's
     Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,
     AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot or a
-    kernel log is printed as its checks. Of a training's log with a collective that timed out in
-    PyTorch, it says whom the ranks waited for.
+    kernel log is printed as its checks, and a folder of snapshots as those of all nodes. Of a
+    training's log with a collective that timed out in PyTorch, it says whom the ranks waited for.
     """
     if calls and format_name != PATTERN_CSV:
         raise UsageError(
@@ -105,7 +106,7 @@ def command(
     name = files[0]
     content: Outcome | FileContent
     if source or len(files) > 1 or Path(name).is_dir():
-        content = FileContent.of_pattern(load_pattern(files, source))
+        content = several(files, source)
     else:
         content = load(name, collective, table)
     if isinstance(content, FileContent) and isinstance(content.held, Pattern):
@@ -130,12 +131,10 @@ def _refuse_options_of_patterns(name: str, format_name: str) -> None:
             f"{name}: no pattern of an application, and --format {format_name} is for patterns",
             "use --format table, or json",
         )
-    for parameter in OF_PATTERNS:
-        if is_given(parameter):
-            option = "--from" if parameter == "source" else f"--{parameter}"
-            raise UsageError(
-                f"{option}: {name} is no pattern of an application", f"leave out {option}"
-            )
+    if options := ", ".join(given_options(OF_PATTERNS)):
+        raise UsageError(
+            f"{options}: {name} is no pattern of an application", f"leave out {options}"
+        )
 
 
 def _document_text(document: FileContent, format_name: str, name: str, output: Path | None) -> str:
@@ -154,7 +153,9 @@ def _refuse_overwriting(output: Path | None, files: tuple[str, ...]) -> None:
         return
     for file in files:
         if file != "-" and Path(file).exists() and output.samefile(file):
-            raise UsageError(f"{output}: would overwrite what is read", "name another file with -o")
+            raise UsageError(
+                f"{output}: would overwrite what is read", "name another file with --output"
+            )
 
 
 def _write(text: str | bytes, output: Path | None) -> None:

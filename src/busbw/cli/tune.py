@@ -13,7 +13,7 @@ import click
 from busbw.cli.compare import FORMATS
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import File, Seconds, argv, is_given, not_empty
+from busbw.cli.options.parameters import File, Seconds, argv, given_options, is_given, not_empty
 from busbw.cli.options.shared import net_option, options, start_options, take_where
 from busbw.cli.options.sweep import sweep_option
 from busbw.cli.output import RunOutput
@@ -77,7 +77,7 @@ def _row(field: str, default: int | None) -> Option:
     default="auto",
     callback=not_empty,
     show_default=True,
-    help="auto, nccl, torch or sim",
+    help="who moves the data: auto, nccl, torch or sim",
 )
 @click.option(
     "--sim", "simulation", default="", help="parameters of the sim engine: ll=1.5,channel_us=0.3"
@@ -88,22 +88,23 @@ def _row(field: str, default: int | None) -> Option:
     type=File(written=True),
     default=Path("busbw-tuner.table"),
     show_default=True,
-    help="the table; rules of other collectives in it stay",
+    help="write the table to this file; rules of other collectives in it stay",
 )
 @click.option("--force", is_flag=True, help="replace a table of another system")
 @click.option(
-    "--seconds",
+    "--max-time",
+    "seconds",
     type=Seconds(),
     default=6.0,
     show_default=True,
-    help="target time of the search at each size",
+    help="target time per size of the search",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(4, 100),
     default=4,
     show_default=True,
-    help="runs of each side in the check with new ranks",
+    help="times to run each side in turn, in the check with new ranks",
 )
 @click.option(
     "--settings/--no-settings",
@@ -120,7 +121,7 @@ def _row(field: str, default: int | None) -> Option:
     ),
 )
 @click.option(
-    "--check",
+    "--recheck",
     "checked",
     type=File(),
     help="measure this table against NCCL's choice again, instead of tuning",
@@ -131,7 +132,7 @@ def _row(field: str, default: int | None) -> Option:
     type=click.Choice(("text", "json")),
     default="text",
     show_default=True,
-    help="how to print it",
+    help="output on stdout",
 )
 @click.option(
     "--limit",
@@ -139,7 +140,7 @@ def _row(field: str, default: int | None) -> Option:
     type=Seconds(zero=True),
     default=30.0,
     show_default=True,
-    help="drop a candidate after this many seconds without a completed operation; 0 = no limit",
+    help="give up after this time without a completed operation, on a candidate; 0 = no limit",
 )
 @options(*(sweep_option(_row(field, default)) for field, default in DEFAULTS.items()))
 def command(
@@ -232,22 +233,17 @@ def _refuse_ignored(checked: Path | None, variables: bool) -> None:
     why = ""
     if checked:
         ignored = (*OF_SEARCH, *DEFAULTS, "variables")
-        why = "--check measures what the table was made from"
+        why = "--recheck measures what the table was made from"
     elif variables:
         ignored, why = OF_SEARCH, "--variables writes no table"
-    options = [
-        max(parameter.opts, key=len)
-        for parameter in click.get_current_context().command.params
-        if parameter.name in ignored and is_given(parameter.name)
-    ]
-    if options:
+    if options := given_options(ignored):
         raise UsageError(f"{', '.join(options)}: {why}", "leave it out")
 
 
 def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
     if bool(name) == bool(checked):
         raise UsageError(
-            "a collective or --check FILE is needed, and not both", "busbw tune all_reduce"
+            "a collective or --recheck FILE is needed, and not both", "busbw tune all_reduce"
         )
     spec = SweepSpec(
         collective=collective(name or TUNED[-1]).name, sampling=Sampling(precision=0.0), **sweep

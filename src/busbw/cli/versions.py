@@ -33,7 +33,8 @@ FORMATS: dict[str, Callable[[ReleaseMatrix], str]] = {
 @click.option(
     "--rounds",
     type=click.IntRange(2, 100),
-    help="runs of each release and collective  [default: as few as can show a difference]",
+    help="times to run each release and collective in turn  [default: as few as can show a"
+    " difference]",
 )
 @judging_options
 @click.option(
@@ -42,7 +43,7 @@ FORMATS: dict[str, Callable[[ReleaseMatrix], str]] = {
     type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
-    help="how to print it",
+    help="output on stdout",
 )
 def command(
     words: tuple[str, ...],

@@ -39,7 +39,6 @@ Show = Callable[[WatchInterval], None]
 
 @click.command("watch", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "-i",
     "--interval",
     "interval_s",
     type=Seconds(least=MIN_INTERVAL_S, most=MAX_INTERVAL_S),
@@ -47,12 +46,11 @@ Show = Callable[[WatchInterval], None]
     show_default=True,
     help="time between readings, from 100ms",
 )
+@click.option("--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]")
 @click.option(
-    "-c", "--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]"
+    "--seconds", "seconds", type=Seconds(), help="seconds to measure  [default: until Ctrl-C]"
 )
-@click.option("--seconds", "seconds", type=Seconds(), help="stop after this many seconds")
 @click.option(
-    "-p",
     "--port",
     "ports",
     multiple=True,
@@ -69,7 +67,7 @@ Show = Callable[[WatchInterval], None]
     type=click.Choice((TABLE, JSON, RDMA_MONITOR)),
     default=TABLE,
     show_default=True,
-    help="output",
+    help="output on stdout",
 )
 @click.option(
     "--listen",

@@ -17,6 +17,7 @@ from busbw.core.layouts import BufferCounts, InPlace, Layout, Move
 BusFactor = Callable[[int], Fraction]
 # The same bus factors as text.
 _DOUBLE_RING, _ALL_BUT_OWN, _ONE = "2(n-1)/n", "(n-1)/n", "1"
+_FOUR = 4  # ranks, of which an exchange between neighbors does not reach all
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,15 @@ class Collective:
     @property
     def synchronizes(self) -> bool:
         """Whether no rank ends before all start: the last to start has the shortest time."""
-        return not self.rooted and not self.uneven and self.name != "sendrecv"
+        if self.uneven:  # a rank may get nothing of another one
+            return False
+        layout = Layout(count=_FOUR, ranks=_FOUR, root=0)
+        return all(_sources(self.moves(layout, rank)) == _FOUR for rank in range(_FOUR))
+
+
+def _sources(moves: tuple[Move, ...]) -> int:
+    """The number of ranks whose data they move."""
+    return len({rank for move in moves for rank, _ in move.sources})
 
 
 def _double_ring(n: int) -> Fraction:

@@ -62,7 +62,7 @@ def worst(codes: Iterable[Exit]) -> Exit:
 
 
 class NagiosExit(_Code):
-    """Exit code of `busbw check --brief`, which is that of a Nagios plugin; the name is the word
+    """Exit code of `busbw check --nagios`, which is that of a Nagios plugin; the name is the word
     in its line.
     """
 

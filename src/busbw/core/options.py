@@ -13,6 +13,9 @@ LARGEST_BY_KIND = {
 }  # the range of nccl-tests' variables
 MAX_TIME_S = 0.5  # of sampling a cell
 LIMIT_S, LAUNCH_LIMIT_S = 60.0, 120.0  # without a completed operation, and until ranks have joined
+# Of ranks on CPUs, where the command line does not say it: the largest size, and where it names no
+# size at all, the factor between them and the seconds of the whole sweep.
+CPU_LARGEST, CPU_FACTOR, CPU_SWEEP_S = 32 << 20, 4, 30.0
 MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sample
 
 

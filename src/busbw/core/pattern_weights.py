@@ -22,6 +22,7 @@ BYTES, COUNT = "bytes", "count"
 MIN_PERIODS = 3
 POINT_TO_POINT = (SEND, RECV)
 MAX_KINDS = 4
+FLIGHT_RECORDER = "flight-recorder"
 # Formats that state the calls of a typical rank
 FORMATS_OF_TYPICAL_RANKS = "pattern-csv", "simai"
 WAITS_NOTE = (
@@ -177,8 +178,9 @@ _Calls = Counter[tuple[str, int]]
 
 
 def coverage(pattern: Pattern) -> list[str]:
-    """Notes on what a record lacks: calls of which only the kernels are known, and ranks: which
-    it has, and, for each named kind of group, whether those read are alike.
+    """Notes on what a record lacks: calls of which only the kernels are known, reduce_scatters that
+    have another name in it, and ranks: which it has, and, for each named kind of group, whether
+    those read are alike.
 
     Empty if nothing is known to be missing.
     """
@@ -187,7 +189,7 @@ def coverage(pattern: Pattern) -> list[str]:
         if world == 1:
             return []
         return [f"the file states the calls of a typical rank: all {world} are taken to make them"]
-    notes = _unlisted_notes(pattern.header)
+    notes = _unlisted_notes(pattern.header) + _renamed_notes(pattern)
     if not lacks_ranks(pattern):
         return notes
     notes += [_ranks_note(pattern.header, ranks, world), *_kind_notes(pattern)]
@@ -198,6 +200,33 @@ def coverage(pattern: Pattern) -> list[str]:
     if alone and any(row.cpu_us or row.gpu_us for row in pattern.rows):
         notes.append(WAITS_NOTE)
     return notes
+
+
+def _renamed_notes(pattern: Pattern) -> list[str]:
+    """A note on all_reduces that PyTorch's Gloo may have made of reduce_scatters: of as many
+    elements as an all_gather, in a record without NCCL and without a reduce_scatter.
+    """
+    header, functions = pattern.header, {row.function for row in pattern.rows}
+    if header.source != FLIGHT_RECORDER or header.nccl or "reduce_scatter" in functions:
+        return []
+    ranks = {comm.id: comm.ranks for comm in pattern.comms}
+    gathered = {
+        (row.comm, row.count * ranks[row.comm])
+        for row in pattern.rows
+        if row.function == "all_gather" and row.count
+    }
+    calls = sum(
+        row.calls
+        for row in pattern.rows
+        if row.function == "all_reduce" and (row.comm, row.count) in gathered
+    )
+    if not calls:
+        return []
+    return [
+        f"{counted(calls, 'all_reduce')} of as many elements as an all_gather may be"
+        " reduce_scatters, such as FSDP's: PyTorch's Gloo makes an all_reduce of each, and records"
+        " that; NCCL's reduce_scatter moves half the bytes"
+    ]
 
 
 def _unlisted_notes(header: Header) -> list[str]:

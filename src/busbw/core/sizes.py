@@ -27,8 +27,7 @@ _SIZE = re.compile(rf"\s*({_NUMBER})\s*(\S?)", re.ASCII)
 _FLOAT = re.compile(rf"\s*({_NUMBER}|[+-]?(?:inf|nan))", re.ASCII | re.IGNORECASE)
 _LONG = 1 << 63
 _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
-DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-TIMES = {**DELAYS, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+TIMES = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
@@ -105,17 +104,6 @@ def format_size(size_bytes: int) -> str:
 def duration(text: str) -> float:
     """Seconds from `90`, `500ms`, `2m` or `1h`; nan for other text."""
     return _with_unit(text, TIMES)
-
-
-def parse_delay(text: str, option: str) -> float:
-    """Seconds from `50us`, `1.5ms`, `2s` or `0`; UsageError for other text, also without a unit."""
-    seconds = 0.0 if text.strip() == "0" else _with_unit(text, DELAYS)
-    if math.isnan(seconds):
-        raise UsageError(
-            f"{option} {text}: it is not a time",
-            f"give a number with us, ms or s, like {option} 50us",
-        )
-    return seconds
 
 
 def _with_unit(text: str, factors: dict[str, float]) -> float:

@@ -18,6 +18,7 @@ from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
 
 ENDS = ("min_bytes", "max_bytes")
+OF_SIZES = (*ENDS, "step_bytes", "step_factor")
 _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 
 
@@ -34,6 +35,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.01
     confidence: float = 0.99
     max_time_s: Annotated[float, Meta(description="limit of the time of a cell")] = MAX_TIME_S
+    sweep_s: Annotated[
+        float,
+        Meta(description="after this time of the sweep no cell is measured again; 0: no limit"),
+    ] = 0.0
     fixed: Annotated[
         int, Meta(description="a fixed number of iterations; 0: as many as needed")
     ] = 0

@@ -117,7 +117,7 @@ def _open_mpi(opening: EngineArguments) -> "Engine":
     if comm is None:
         raise NoMeasurement(
             "the mpi engine needs ranks that mpirun or srun started",
-            "start it as `busbw run ... -n 4`, or under mpirun",
+            "start it as `busbw run ... -np 4`, or under mpirun",
             options=["start"],
         )
     return MpiEngine(comm, opening.process, opening.group)

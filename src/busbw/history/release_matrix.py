@@ -11,7 +11,7 @@ from busbw.core import json_codec
 from busbw.core.comparison import ComparedCell, ComparisonVerdict
 from busbw.core.release_matrix import ReleaseComparison, ReleaseMatrix
 from busbw.core.sizes import counted, format_size, short_size
-from busbw.history.comparison import COLUMNS, METHODS, ratio_text, side_facts, warnings
+from busbw.history.comparison_text import COLUMNS, METHODS, ratio_text, side_facts, warnings
 from busbw.measure.formats.markdown import plain, table_head, table_line
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import percent

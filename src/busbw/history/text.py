@@ -22,7 +22,7 @@ from busbw.core.history import (
 )
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
-from busbw.history.comparison import cell_text, placement, ratio_text
+from busbw.history.comparison_text import cell_text, placement, ratio_text
 from busbw.history.run_keys import is_setting
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text

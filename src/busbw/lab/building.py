@@ -271,5 +271,5 @@ def _mps_of_another(lab: Lab) -> bool:
 
 def _no_lab(name: str) -> UsageError:
     names = state.names()
-    hint = f"the labs are {', '.join(names)}" if names else "busbw lab up --hosts 2"
+    hint = f"the labs are {', '.join(names)}" if names else "busbw lab up --nodes 2"
     return UsageError(f"no lab '{name}'", hint)

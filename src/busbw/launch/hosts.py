@@ -191,7 +191,7 @@ def share(
     if ranks is None:
         return tuple(LaunchHost(host.name, host.slots or default) for host in hosts)
     if ranks < 1:
-        raise UsageError(f"-n {ranks}: at least one rank is needed", "give -n 1 or more")
+        raise UsageError(f"--ranks {ranks}: at least one rank is needed", "give --ranks 1 or more")
     if not any(host.slots for host in hosts):
         per_host, remainder = divmod(ranks, len(hosts))
         even = [LaunchHost(host.name, per_host + (i < remainder)) for i, host in enumerate(hosts)]
@@ -202,7 +202,7 @@ def share(
         per_host = -(-ranks // len(known))
         enough = hosts_text([LaunchHost(host.name, per_host) for host in known])
         raise UsageError(
-            f"-n {ranks}: the {len(known)} hosts have {total} slots",
+            f"--ranks {ranks}: the {len(known)} hosts have {total} slots",
             f"give more slots, like --hosts {enough}",
         )
     return _fill(known, ranks)

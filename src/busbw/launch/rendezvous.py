@@ -88,7 +88,7 @@ def _refuse_split_brain(member: Membership | None, control: Control, expect: int
         raise NoMeasurement(
             f"split brain on {here}: {expect} ranks expected, but no launcher gave this process a"
             " rank: it would measure only itself",
-            f"let busbw start the ranks (busbw run ... -n {expect}), or mpirun -n {expect}, srun"
+            f"let busbw start the ranks (busbw run ... -np {expect}), or mpirun -n {expect}, srun"
             f" --mpi=pmix -n {expect}, torchrun",
             options=["start_alone"],
         )

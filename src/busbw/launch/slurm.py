@@ -145,8 +145,8 @@ def with_defaults(step: JobStep, env: Mapping[str, str]) -> JobStep:
         nodes = nodes or (-(-ranks // per_node) if ranks else 1)
         if ranks not in (None, nodes * per_node):
             raise UsageError(
-                f"-n {ranks}: {nodes} nodes with {per_node} ranks each are {nodes * per_node}",
-                "leave out -n, or --ntasks-per-node",
+                f"--ranks {ranks}: {nodes} nodes with {per_node} each are {nodes * per_node}",
+                "leave out --ranks, or --ntasks-per-node",
             )
         ranks = nodes * per_node
     if ranks == 1:

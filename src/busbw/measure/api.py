@@ -11,7 +11,7 @@ from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.options import LAUNCH_LIMIT_S, LIMIT_S
 from busbw.core.result import Result
-from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
+from busbw.core.sweep import OF_SIZES, Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.launch.hosts import hosts_argument
@@ -41,6 +41,7 @@ class Options(TypedDict, total=False):
     simulation: str  # parameters of the sim engine
     inject: str  # a fault to inject
     full_rows: bool  # whether to begin at the first size at which every rank has an element
+    unset: tuple[str, ...]  # fields of the sweep for which CPUs have defaults of their own
     watch: bool  # whether rows have what the links of each host carried
     ideal: str  # expected busbw: "450GB/s"
     limit_s: float  # seconds without a completed operation until the run is stopped; 0: no limit
@@ -77,6 +78,7 @@ def prepare(
         collective = SweepSpec(
             collective=collective_row(collective).name, step_factor=2, sampling=sampling
         )
+        options.setdefault("unset", (*OF_SIZES, "max_time"))
     if options.get("watch") and collective.sampling is None:
         raise UsageError(
             "--watch with --timing classic: only precise timing reads counters between sizes",

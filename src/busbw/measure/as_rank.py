@@ -37,8 +37,8 @@ def run_as_rank(requested_job: Job, where: LaunchTarget, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     if where.ranks or where.hosts or where.hostfile or where.step:
         message = (
-            "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of"
-            " a running job"
+            "--ranks, --hosts, --hostfile and --slurm start ranks, but this process is already a"
+            " rank of a running job"
         )
         raise UsageError(message, "leave them to the outer launcher")
     limited_job = with_timeout(requested_job)
@@ -65,7 +65,7 @@ def _perform_as_rank(requested_job: Job, control: Control, sink: Sink, watchdog:
             if engine(rank_job.engine).in_process:
                 raise UsageError(
                     "the sim engine runs in one process",
-                    "start it without mpirun: busbw run ... --engine sim -n 4",
+                    "start it without mpirun: busbw run ... --engine sim -np 4",
                     options=["start_sim"],
                 )
             if isinstance(rank_job, SweepJob) and rank_job.compat:

@@ -16,7 +16,7 @@ from busbw.measure import adaptive_timing, timing, verification
 from busbw.measure.batches import Batches
 from busbw.measure.plan import Calls
 from busbw.measure.progress import Progress
-from busbw.stats.sampling import first_visit_samples
+from busbw.stats.sampling import Decision, first_visit_samples
 
 if TYPE_CHECKING:
     from busbw.measure.runner import Runner
@@ -125,6 +125,12 @@ class CellRun:
             self._share()
             self._record()
         self.visit_s = time.perf_counter() - began
+
+    def stop(self) -> None:
+        """Make no further visit: the time of the sweep is up."""
+        if self._visiting and self._visiting.more:
+            self._visiting.more = 0
+            self._visiting.measured.decision = Decision(stopped="budget")
 
     def finish(self) -> None:
         """After the last visit: gather what only each process itself knows."""

@@ -56,6 +56,8 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     watch: bool = False  # each row has what the links of every host carried
     table: str = ""  # the text of a table for NCCL's tuner
     full_rows: bool = False  # begin at the first size at which every rank has an element
+    # fields of the sweep that nobody has chosen, so that ranks on CPUs take defaults of their own
+    unset: tuple[str, ...] = ()
 
 
 def encode(job: Job) -> str:

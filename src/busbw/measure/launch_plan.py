@@ -131,8 +131,8 @@ def _local_ranks(row: EngineRow, job: Job, where: LaunchTarget) -> int:
         raise TooFewGpus(ranks, gpu_count())
     if row.name != "nccl" and ranks > RANKS_PER_CORE * (os.cpu_count() or 1):
         raise UsageError(
-            f"-n {ranks}: more than {RANKS_PER_CORE} ranks per core of this machine",
-            "-n is the number of ranks; iterations are --iters",
+            f"--ranks {ranks}: more than {RANKS_PER_CORE} ranks per core of this machine",
+            f"--ranks {RANKS_PER_CORE * (os.cpu_count() or 1)} or fewer; iterations are --iters",
             options=["ranks"],
         )
     return ranks

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 # A pass over the cells takes at least this long, so that what disturbs a visit is over at the next.
 PASS_S = 10e-3
+LONG_REST_S = 5.0  # that is worth a line
 PRECISE_POSITIONS = 8  # positions in the buffers, with precise timing
 
 
@@ -136,7 +137,8 @@ class Runner:
         rows = list(sizes(self.spec, self.max_bytes)) * len(all_series) * cycles
         sampling = self.spec.sampling
         self._forecast = RemainingTime(rows, fewest_visits(sampling) if sampling else 1)
-        self._end_s = time.monotonic() + self.spec.soak_s
+        limit_s = self.spec.soak_s or (sampling.sweep_s if sampling else 0.0)
+        self._end_s = time.monotonic() + limit_s
         endless = self.spec.soak_s or not self.spec.run_cycles
         for _ in itertools.count() if endless else range(self.spec.run_cycles):
             for each_series in all_series:
@@ -150,6 +152,19 @@ class Runner:
             return False
         over = by_time and time.monotonic() >= self._end_s
         return bool(self.world.bcast(self.out_of_bounds > 0 or over))
+
+    def _is_over(self) -> bool:
+        """Whether the time of the sweep is up: process 0 decides for all."""
+        sampling = self.spec.sampling
+        if sampling is None or not sampling.sweep_s:
+            return False
+        return bool(self.world.bcast(time.monotonic() >= self._end_s))
+
+    def _tell_rest(self, open_rows: Sequence[_OpenRow], *, is_first: bool) -> None:
+        """After the first round, say how long the others take, if that is long."""
+        left_s = self._left_s()
+        if is_first and open_rows and left_s is not None and left_s >= LONG_REST_S:
+            self._emit(Note(f"note: all sizes were measured once; about {left_s:.0f} s left"))
 
     def links(self, devices: Sequence[RankDevice]) -> list[PairLink]:
         """The links of all pairs of ranks, each measured while the others are idle.
@@ -228,9 +243,14 @@ class Runner:
                     for row in waiting:
                         self._report(row)
                     return
+            if self._is_over():
+                for cell in (cell for row in rows for cell in row.cells):
+                    cell.stop()
             while waiting and not waiting[0].more:
                 self._report(waiting.pop(0))
-            order, is_first = [row for row in rows if row.more], False
+            order = [row for row in rows if row.more]
+            self._tell_rest(order, is_first=is_first)
+            is_first = False
             rng.shuffle(order)
             if order:
                 self._pause(began)
@@ -280,7 +300,11 @@ class Runner:
         """Seconds until the sweep ends, as far as they can be told."""
         if self.spec.soak_s:
             return self._end_s - time.monotonic()
-        return self._forecast.left_s() if self.spec.run_cycles else None
+        left_s = self._forecast.left_s() if self.spec.run_cycles else None
+        sampling = self.spec.sampling
+        if left_s is not None and sampling and sampling.sweep_s:
+            return max(min(left_s, self._end_s - time.monotonic()), 0.0)
+        return left_s
 
     def _learn(self, row: _OpenRow, cell: CellRun) -> None:
         key = row.number, cell.call.in_place

@@ -4,7 +4,7 @@ processes, have measure.runner measure, and report from process 0.
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
@@ -13,8 +13,10 @@ import msgspec
 from busbw.core.alltoallv import Traffic, Zipf, parse_counts, traffic
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.options import CPU_FACTOR, CPU_LARGEST, CPU_SWEEP_S
 from busbw.core.result import Result, World
-from busbw.core.sweep import roots, series
+from busbw.core.sizes import counted
+from busbw.core.sweep import OF_SIZES, SweepSpec, roots, series, sizes
 from busbw.engines.base import Engine
 from busbw.engines.registry import EngineArguments, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
@@ -127,13 +129,44 @@ def running(opened: Engine) -> Iterator[None]:
 
 
 def settled(job: OfSweep, opened: Engine) -> OfSweep:
-    """The job with a default precision that its ranks can reach: CPU ranks share their cores."""
-    sampling = job.sweep.sampling
-    if sampling is None or sampling.precision:
-        return job
-    precision = GPU_PRECISION if opened.asynchronous else CPU_PRECISION
-    sampling = msgspec.structs.replace(sampling, precision=precision)
-    return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
+    """The job with defaults that its ranks can reach: CPU ranks share their cores."""
+    sweep, sampling = job.sweep, job.sweep.sampling
+    if not opened.asynchronous:
+        sweep = _of_cpus(sweep, set(job.unset))
+        sampling = sweep.sampling
+    if sampling and not sampling.precision:
+        precision = GPU_PRECISION if opened.asynchronous else CPU_PRECISION
+        sampling = msgspec.structs.replace(sampling, precision=precision)
+    return msgspec.structs.replace(job, sweep=msgspec.structs.replace(sweep, sampling=sampling))
+
+
+def _of_cpus(sweep: SweepSpec, unset: Container[str]) -> SweepSpec:
+    """The sweep with the defaults of CPUs for what is `unset`, so that it ends soon."""
+    if "max_bytes" in unset:
+        largest = min(sweep.max_bytes, max(CPU_LARGEST, sweep.min_bytes))
+        sweep = msgspec.structs.replace(sweep, max_bytes=largest)
+    if not all(name in unset for name in OF_SIZES):
+        return sweep
+    sweep = msgspec.structs.replace(sweep, step_factor=CPU_FACTOR)
+    sampling = sweep.sampling
+    chosen = sweep.soak_s or sweep.run_cycles != 1 or "max_time" not in unset
+    if chosen or sampling is None or sampling.fixed or sampling.tail or sampling.repeats > 1:
+        return sweep
+    sampling = msgspec.structs.replace(sampling, sweep_s=CPU_SWEEP_S)
+    return msgspec.structs.replace(sweep, sampling=sampling)
+
+
+def _duration_note(spec: SweepSpec, ranks: int, max_bytes: int) -> str:
+    """What ranks on CPUs measure, and how long that takes; '' where it is not known."""
+    sampling = spec.sampling
+    if sampling is None or sampling.fixed or spec.soak_s or not spec.run_cycles:
+        return ""
+    rows = len(list(sizes(spec, max_bytes))) * len(list(series(spec, ranks))) * spec.run_cycles
+    text = f"note: {counted(rows, 'row')}, each out of place and in place"
+    if sampling.sweep_s:
+        return f"{text}: ends after about {sampling.sweep_s:g} s; -b, -e and -f choose other sizes"
+    expected_s = 2 * rows * sampling.max_time_s * sampling.repeats
+    return f"{text}: up to about {expected_s:.0f} s, and more on a busy machine"
 
 
 def _injected_delay_s(job: SweepJob, party: Party, opened: Engine) -> float:
@@ -148,7 +181,10 @@ def _injected_delay_s(job: SweepJob, party: Party, opened: Engine) -> float:
 def _announce(
     job: SweepJob, result: Result, opened: Engine, notes: Sequence[str], max_bytes: int, emit: Emit
 ) -> None:
-    """Emit the result without rows, and the notes on how it is measured."""
+    """Emit the result without rows, and the notes on how it is measured, and for how long."""
+    on_cpus = not opened.asynchronous and not job.compat
+    if on_cpus and (note := _duration_note(job.sweep, opened.size, max_bytes)):
+        emit(Note(note))
     emit(Started(result))
     for note in notes:
         emit(Note(note))

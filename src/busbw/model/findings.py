@@ -22,7 +22,7 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
     from busbw.model import network_findings, transport_findings
 
     conclusion = network_findings.paced(result, topology)
-    of_network = [network_findings.RULES[0].finding(conclusion)] if conclusion else []
+    of_network = [network_findings.TCP_CONGESTION.finding(conclusion)] if conclusion else []
     return of_network + transport_findings.findings(result)
 
 

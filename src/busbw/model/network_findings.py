@@ -39,12 +39,11 @@ def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
 
 
-RULES = (
-    FindingRule(
-        "tcp_congestion",
-        (Verdict.WARN,),
-        "hosts exchanged data over the system's TCP, and its congestion control is BBR "
-        "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))",
-        lambda run: paced(run.result, run.topology),
-    ),
+TCP_CONGESTION = FindingRule(
+    "tcp_congestion",
+    (Verdict.WARN,),
+    "hosts exchanged data over the system's TCP, and its congestion control is BBR "
+    "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))",
+    lambda run: paced(run.result, run.topology),
 )
+RULES = (TCP_CONGESTION,)

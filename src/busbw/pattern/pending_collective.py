@@ -103,8 +103,10 @@ def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]])
     Raises one of json_recovery.UNEXPECTED if the entry is not as PyTorch writes it.
     """
     number = entry.get("collective_seq_id", entry.get("seq_id"))
-    if entry.get("is_p2p") or not isinstance(number, int):
+    if entry.get("is_p2p"):
         return
+    if not isinstance(number, int):
+        raise ValueError("it has no number (collective_seq_id)")
     function = _BACKEND.sub("", str(entry["profiling_name"]))
     since_ns = int(entry.get("time_created_ns") or 0)
     if not (0 <= number < _MAX_FIGURE and 0 <= since_ns < _MAX_FIGURE):

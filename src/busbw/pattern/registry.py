@@ -163,7 +163,7 @@ FORMATS: tuple[PatternFormat, ...] = (
     ),
 )
 BY_NAME = {row.name: row for row in FORMATS}
-_HINT = f"name the format: --from {', '.join((*BY_NAME, RECORD))}"
+_HINT = f"name the format: --input-format {', '.join((*BY_NAME, RECORD))}"
 
 
 def detect(source: PatternSource) -> str:
@@ -188,7 +188,7 @@ def read(
     """
     if format_name is not None and format_name not in (*BY_NAME, RECORD):
         names = {name: name for name in (*BY_NAME, RECORD)}
-        raise unknown("format", format_name, names, "--from: ")
+        raise unknown("format", format_name, names, "--input-format: ")
     job: _JobFiles | None = None
     unrecognized: list[UsageError] = []
     for source in sources:

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 from busbw.core.cells import CellKey
 from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.sizes import format_size
-from busbw.history.comparison import (
+from busbw.history.comparison_text import (
     closing,
     interval_text,
     placement,

@@ -27,7 +27,7 @@ from busbw.core.errors import UsageError
 from busbw.core.extensions import added
 from busbw.core.link_samples import WatchInterval
 from busbw.core.release_matrix import ReleaseMatrix
-from busbw.history import comparison, release_matrix
+from busbw.history import comparison_text, release_matrix
 from busbw.job import types as job_text
 from busbw.job.types import JobReport
 from busbw.link import text as link_text
@@ -77,7 +77,7 @@ def _without_version(schema: str) -> str:
 
 
 KINDS: tuple[FileKind, ...] = (
-    FileKind("Comparison", Comparison, comparison.text, COMPARISON),
+    FileKind("Comparison", Comparison, comparison_text.text, COMPARISON),
     FileKind("Comparison of NCCL releases", ReleaseMatrix, release_matrix.text),
     FileKind("Link test", LinkReport, link_text.render),
     FileKind("Search for slow hosts", SuspectReport, link_text.render_suspects),

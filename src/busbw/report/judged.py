@@ -15,7 +15,7 @@ from busbw.core.host_ranges import fold
 from busbw.core.link_samples import WatchInterval
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.history.comparison import summary
+from busbw.history.comparison_text import summary
 from busbw.job.types import JobReport
 from busbw.link.text import suspect_line
 from busbw.link.types import LinkReport, SuspectReport

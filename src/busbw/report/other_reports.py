@@ -51,10 +51,13 @@ Named = tuple[str, FileContent]  # a file name and what it holds
 
 @dataclass(frozen=True, slots=True)
 class OtherReports:
-    """The files of a report that are not sweeps, and the `skipped` files with the reasons."""
+    """The files of a report that are not sweeps, the `skipped` files with the reasons, and what was
+    left `unread` in its directories.
+    """
 
     files: Sequence[Named] = ()
     skipped: Sequence[tuple[str, str]] = field(default=())
+    unread: Sequence[str] = ()
 
     @property
     def style(self) -> str:
@@ -68,6 +71,9 @@ class OtherReports:
             tag("p", f"{name} was skipped: {reason}.", class_="warning")
             for name, reason in self.skipped
         ]
+
+    def notes(self) -> list[Element]:
+        return [tag("p", f"{text}.", class_="note") for text in self.unread]
 
     def sections(self) -> list[Element]:
         """One section for all checks of machines, and one for each other file."""
@@ -118,6 +124,7 @@ def page(others: OtherReports) -> bytes:
         tag("p", _files_text(others), class_="facts-line"),
         *others.warnings(),
         *worst(others.judged(), well=not others.skipped),
+        *others.notes(),
     )
     main = tag("main", header, *sections)
     return framed(title, main, others.style)

@@ -14,7 +14,7 @@ from busbw.report.judged import JudgedFile, of_sweep
 from busbw.report.machine import machine, run
 from busbw.report.other_reports import OtherReports
 from busbw.report.plots import plots
-from busbw.report.rows import LETTERS, ReportInput, alike, rows
+from busbw.report.rows import LETTERS, ReportInput, alike, of_one_kind, rows
 from busbw.report.summary import heading, sentence, summary, warnings
 from busbw.report.worst import worst
 from busbw.ui.html.element import add, findings, framed, section, tag
@@ -49,8 +49,8 @@ def page(
 
     UsageError for more: there are no more distinct colors. `comparisons` holds the comparison of
     each file with the baseline of its group (`alike`), by the index of the file. Files of different
-    groups share no plot. With `embed` the page contains the results themselves. `others` are files
-    that are not sweeps; each has its own section at the end.
+    kinds (`of_one_kind`) share no plot. With `embed` the page contains the results themselves.
+    `others` are files that are not sweeps; each has its own section at the end.
     """
     comparisons = comparisons or {}
     if len(named) > len(LETTERS):
@@ -67,7 +67,7 @@ def page(
     slower = any(comparison.beyond() for comparison in comparisons.values())
     families = [list(map(_judged, inputs)), *others.judged()]
     add(header, *wrong, *worst(families, well=not wrong and not slower))
-    add(header, *sentence(inputs, comparisons), summary(inputs))
+    add(header, *sentence(inputs, comparisons), summary(inputs), *others.notes())
     main = tag(
         "main",
         header,
@@ -116,16 +116,14 @@ def _title(group: Sequence[ReportInput], groups: int) -> str:
 
 
 def _plots(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
-    groups, elements = alike(inputs), []
+    groups, elements = of_one_kind(inputs), []
     for group in groups:
-        indices = [source.index for source in group if source.index in comparisons]
-        in_group = {index: comparisons[index] for index in indices}
         name = ""
         if len(groups) > 1:
             name = group[0].letter
             files = ", ".join(source.title for source in group)
             elements.append(tag("h3", f"{heading(group)[0]}: {files}"))
-        elements.append(tag("div", *plots(group, in_group, name)))
+        elements.append(tag("div", *plots(group, comparisons, name)))
     return elements
 
 

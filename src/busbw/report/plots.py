@@ -4,13 +4,14 @@ and the ratio to the first file.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
 from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
-from busbw.history.comparison import cell_text, placement, ratio_text
-from busbw.report.rows import ReportInput, drawable, nominal, series
+from busbw.history.comparison_text import cell_text, placement, ratio_text
+from busbw.report.rows import ReportInput, alike, drawable, nominal, series
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import Guide, Plot, PlotCurve, Point, bandwidth_figure, figure, swatch
@@ -23,18 +24,21 @@ TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 def plots(
     inputs: Sequence[ReportInput],
-    comparisons: Mapping[int, Comparison] | None = None,
+    comparisons: Mapping[int, Comparison] = MappingProxyType({}),
     group: str = "",
 ) -> list[Element]:
-    """The plots of files that are alike, with their legends.
+    """The plots of files of one kind, with their legends.
 
-    `comparisons` are by the index of the file. If there are any, their ratios are drawn:
-    logarithmic axes hide differences of a few percent. `group` names these files where a page has
-    several groups.
+    `comparisons` are by the index of the file. If there are any, their ratios are drawn, those to
+    one file together: logarithmic axes hide differences of a few percent. `group` names these files
+    where a page has several groups.
     """
     drawn = [(_bandwidth(inputs), bandwidth_figure), (_time(inputs), figure)]
-    if comparisons:
-        drawn.append((_ratio(inputs, comparisons), figure))
+    for first, *others in alike(inputs):
+        indices = [other.index for other in others if other.index in comparisons]
+        if indices:
+            in_group = {index: comparisons[index] for index in indices}
+            drawn.append((_ratio(first, in_group), figure))
     level = "h4" if group else "h3"
     return [
         _figure(replace(plot, name=f"{plot.name}{group}"), draw, inputs, level)
@@ -95,13 +99,13 @@ def _time(inputs: Sequence[ReportInput]) -> Plot:
     )
 
 
-def _ratio(inputs: Sequence[ReportInput], comparisons: Mapping[int, Comparison]) -> Plot:
+def _ratio(first: ReportInput, comparisons: Mapping[int, Comparison]) -> Plot:
     curves = []
     for index, comparison in comparisons.items():
         curves += _ratio_curves(index, comparison)
-    base = inputs[0].letter
+    base = first.letter
     return Plot(
-        name="ratio",
+        name=f"ratio{base}",
         title=f"Time over the time of {base}",
         description=_description(curves, ratio_text, "", "The axis of the ratio is linear. "),
         unit=f"ratio, below 1 is faster than {base}",

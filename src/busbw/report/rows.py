@@ -5,11 +5,12 @@ their cells as plots need them. The table has one line for each placement, and o
 that have a value in the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import Figure, all_figures, figures
+from busbw.core.host_ranges import fold
 from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.table import BY_TITLE
@@ -47,15 +48,27 @@ class ReportInput:
         return f"{self.letter} {self.name}"
 
 
+def of_one_kind(inputs: Sequence[ReportInput]) -> list[list[ReportInput]]:
+    """The files in groups that share plots: of one collective, engine and number of ranks."""
+    return _grouped(inputs, lambda first, second: not _kinds(first, second))
+
+
 def alike(inputs: Sequence[ReportInput]) -> list[list[ReportInput]]:
-    """The files in groups of one collective, engine and number of ranks.
+    """The files in groups that can be compared: of one kind and machine, with a size in common.
 
     The first file of a group is its baseline, with which the others are compared.
     """
+    return _grouped(inputs, lambda first, second: not differences(first, second))
+
+
+def _grouped(
+    inputs: Sequence[ReportInput], belongs: Callable[[Result, Result], bool]
+) -> list[list[ReportInput]]:
+    """Each file in the first group whose first file it belongs to, or in one of its own."""
     groups: list[list[ReportInput]] = []
     for source in inputs:
         for group in groups:
-            if not differences(group[0].result, source.result):
+            if belongs(group[0].result, source.result):
                 group.append(source)
                 break
         else:
@@ -66,8 +79,39 @@ def alike(inputs: Sequence[ReportInput]) -> list[list[ReportInput]]:
 def differences(first: Result, second: Result) -> list[tuple[str, str]]:
     """What makes two runs too unlike to be compared, in words for each: `8 ranks`, `2 ranks`.
 
-    These are the collective, the engine and the number of ranks. A log may not have the last two.
+    These are the collective, the engine, the number of ranks, the hosts, the devices, and sizes or
+    types of which none is in both. A log may not have all of them.
     """
+    pairs = [(_hosts(first), _hosts(second)), (_devices(first), _devices(second))]
+    if not {row.size_bytes for row in first.rows} & {row.size_bytes for row in second.rows}:
+        pairs.append((_sizes(first), _sizes(second)))
+    elif first.spec.row is second.spec.row and not _types(first) & _types(second):
+        pairs.append((", ".join(sorted(_types(first))), ", ".join(sorted(_types(second)))))
+    known = [pair for pair in pairs if all(pair) and pair[0] != pair[1]]
+    return [*_kinds(first, second), *known]
+
+
+def _hosts(result: Result) -> str:
+    names = {device.host for device in result.world.devices} - {""}
+    return f"host{'s' if len(names) > 1 else ''} {fold(names)}" if names else ""
+
+
+def _devices(result: Result) -> str:
+    return ", ".join(sorted({device.name for device in result.world.devices} - {""}))
+
+
+def _sizes(result: Result) -> str:
+    """The smallest and the largest size: `1 MiB to 4 MiB`."""
+    sizes = [row.size_bytes for row in result.rows]
+    ends = dict.fromkeys(map(format_size, (min(sizes), max(sizes)))) if sizes else ()
+    return " to ".join(ends)
+
+
+def _types(result: Result) -> set[str]:
+    return {f"{row.dtype} {row.op}".strip() for row in result.rows}
+
+
+def _kinds(first: Result, second: Result) -> list[tuple[str, str]]:
     pairs = [(first.spec.row.title, second.spec.row.title)]
     if first.library.engine and second.library.engine:
         pairs.append((f"{first.library.engine} engine", f"{second.library.engine} engine"))

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 from busbw.core.cells import Figure, all_figures, headline, precise_figures, unchecked_sizes
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
-from busbw.history.comparison import summary as comparison_summary
+from busbw.history.comparison_text import summary as comparison_summary
 from busbw.measure.formats.table import peak_text
 from busbw.model.fabric import lab_burst
 from busbw.report.comparison import Comparisons

@@ -3,7 +3,7 @@
 from xml.etree.ElementTree import Element
 
 from busbw.core.comparison import Comparison
-from busbw.history import comparison
+from busbw.history import comparison_text
 from busbw.model.reference.curves import ReferenceTable
 from busbw.reference import comparison as reference
 from busbw.reference import lists
@@ -16,11 +16,11 @@ from busbw.ui.html.table import column_table
 
 def comparison_parts(compared: Comparison) -> list[Element]:
     """Two sides compared: what they are, the outcome, and every cell."""
-    columns, order = comparison.columns(compared), comparison.DROP_ORDER
+    columns, order = comparison_text.columns(compared), comparison_text.DROP_ORDER
     return [
-        *prose("\n".join(comparison.opening(compared))),
+        *prose("\n".join(comparison_text.opening(compared))),
         column_table(columns, compared.cells, "Cells", order),
-        *prose("\n".join(comparison.closing(compared))),
+        *prose("\n".join(comparison_text.closing(compared))),
     ]
 
 

@@ -20,7 +20,7 @@ WORDS = [
     "all_reduce",
     "--engine",
     "mpi",
-    "-n",
+    "-np",
     "2",
     "-b",
     "1M",

@@ -1,4 +1,6 @@
-"""Checks of two weeks compared: what is new, gone, unchanged, and no longer judged."""
+"""Checks of two weeks compared: what is new, worse, gone, unchanged, no longer judged, and which
+facts have changed.
+"""
 
 import gzip
 import json
@@ -10,11 +12,19 @@ from healthy import healthy
 from healthy_gpu import changed
 from tree import Change
 
-from busbw.check.changes import ChangeReport, changes
+import busbw
+from busbw.check.changes import ChangeReport, Side, changes
 from busbw.check.changes_text import text
 from busbw.check.registry import BY_NAME
 from busbw.check.snapshot import snapshot
-from busbw.check.types import CheckReport, ClusterReport, Fault, ReportedFinding
+from busbw.check.types import (
+    CheckReport,
+    ClusterReport,
+    Evidence,
+    Fault,
+    NodeFindings,
+    ReportedFinding,
+)
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict, exit_of
 from busbw.host.snapshot import archives_in
@@ -61,13 +71,19 @@ XID_94 = [found("gpu-xid", FAIL, "GPU 1", "Xid 94 (contained memory error), 2 mi
 OWN_NAME = [found("hostname-loopback", WARN, "", "/etc/hosts gives g1 the address 127.0.1.1")]
 
 
-def week(**nodes: Findings) -> ClusterReport:
-    reports = [CheckReport(host=host, findings=findings) for host, findings in nodes.items()]
-    return ClusterReport(differences=[], nodes=reports)
+Week = dict[str, NodeFindings]
 
 
-def compared(before: ClusterReport, after: ClusterReport) -> ChangeReport:
-    return changes("w1", before, "w2", after)
+def node(host: str, findings: Findings, at: str = "", **facts: str) -> NodeFindings:
+    return NodeFindings(report=CheckReport(host=host, at=at, findings=findings), facts=facts)
+
+
+def week(**nodes: Findings) -> Week:
+    return {host: node(host, findings) for host, findings in nodes.items()}
+
+
+def compared(before: Week, after: Week) -> ChangeReport:
+    return changes(Side("w1", before, {}), Side("w2", after, {}))
 
 
 def named(faults: list[Fault]) -> list[tuple[str, str, list[str]]]:
@@ -136,10 +152,95 @@ def test_nodes_of_one_side():
 
 
 def test_of_several_snapshots_of_a_node_the_latest_counts():
-    days = {"2026-11-09": FULL, "2026-11-08": LOW}
-    reports = [CheckReport(host="g1", at=at, findings=found) for at, found in days.items()]
-    later = ClusterReport(differences=[], nodes=reports)
+    later = {"b": node("g1", FULL, "2026-11-09"), "a": node("g1", LOW, "2026-11-08")}
     assert compared(week(g1=FULL), later).new == []
+
+
+def limit(watts: int) -> Findings:
+    evidence = Evidence("nvmlDeviceGetEnforcedPowerLimit", f"{watts} W", "700 W or more")
+    return power(WARN, f"power limit {watts} W, below the default of 700 W", evidence=(evidence,))
+
+
+def errors(count: int, verdict: Verdict = WARN) -> Findings:
+    message = f"{count} errors since the driver was loaded"
+    return [found("nic-symbol-errors", verdict, "mlx5_2", message, weight=count)]
+
+
+def version(text: str) -> Findings:
+    evidence = Evidence("fw_ver", text, "28.41.1000")
+    return [found("nic-firmware", WARN, "mlx5_2", f"firmware {text}", evidence=(evidence,))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_worse"),
+    [
+        (limit(400), limit(200), True),
+        (limit(400), limit(400), False),
+        (limit(400), limit(600), False),
+        (errors(10), errors(10000), True),
+        (errors(10000), errors(10), False),
+        (XID_79, XID_79_LATER, False),
+        (version("28.41.0900"), version("28.9.0900"), False),
+    ],
+)
+def test_a_known_finding_that_has_become_worse(before, after, is_worse):
+    report = compared(week(g1=before), week(g1=after))
+    assert (len(report.worse), len(report.unchanged)) == (is_worse, not is_worse)
+    assert report.verdicts() == [fault.verdict for fault in report.worse]
+
+
+def test_a_worse_fault_of_many_nodes_says_what_it_was():
+    before = week(g1=errors(10, FAIL), g2=errors(30, FAIL), g3=errors(5, FAIL))
+    report = compared(before, week(g1=errors(900, FAIL), g2=errors(40, FAIL), g3=errors(5, FAIL)))
+    assert exit_of(report.verdicts()) == 1
+    assert text(report).splitlines()[2:6] == [
+        "worse: 1 fault",
+        "FAIL    mlx5_2: 40 or 900 errors since the driver was loaded  [BW077 nic-symbol-errors]",
+        "        on: g[1-2]",
+        "        was: mlx5_2: 10 or 30 errors since the driver was loaded",
+    ]
+
+
+PORTS = ", ".join(f"mlx5_{number}" for number in range(8))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        ({"MTU": "9000"}, {"MTU": "1500"}, ["WARN    MTU: 9000 -> 1500"]),
+        ({"MTU": "9000"}, {"MTU": "9000"}, []),
+        ({"MTU": "9000"}, {}, ["WARN    MTU: 9000 -> (none)"]),
+        (
+            {"ports": PORTS},
+            {"ports": PORTS.replace("mlx5_3, ", "")},
+            ["WARN    ports: without mlx5_3"],
+        ),
+        (
+            {"MTU": "9000", "rate": "400", "ports": "8", "driver": "a"},
+            {"driver": "b"},
+            ["WARN    3 facts are missing now: MTU, rate, ports", "WARN    driver: a -> b"],
+        ),
+    ],
+)
+def test_facts_that_have_changed_alike_on_many_hosts(before, after, lines):
+    names = ("g1", "g2", "g3")
+    report = compared(
+        {name: node(name, FULL, **before) for name in names},
+        {name: node(name, FULL, **after) for name in names},
+    )
+    told = [line for line in text(report).splitlines() if line.startswith("WARN")]
+    assert told == lines
+    assert text(report).count("        on: g[1-3]\n") == len(lines)
+    codes = [exit_of(report.verdicts(), fail_on) for fail_on in (FAIL, WARN)]
+    assert codes == [0, 1 if lines else 0]
+
+
+def test_a_fact_that_has_changed_differently_on_each_host_is_one_line():
+    hosts = [f"g{number}" for number in range(1, 7)]
+    before = {name: node(name, FULL, memory="2014") for name in hosts}
+    after = {name: node(name, FULL, memory=f"{at}") for at, name in enumerate(hosts)}
+    report = compared(before, after)
+    assert "WARN    memory: 2014 -> 0 to 5\n        on: g[1-6]\n" in text(report)
 
 
 def test_archives_in_a_folder_are_known_by_name_or_content(tmp_path):
@@ -183,16 +284,29 @@ DEAD = changed(3, error="GPU is lost")
         (SLOW, "--fail-on warn", 1),
         (DEAD, "--format json", 1),
         (SLOW, "--tolerance 1%", 2),
-        (SLOW, "--format junit", 2),
+        (SLOW, "--format junit", 0),
+        (SLOW, "--format markdown", 2),
     ],
 )
 def test_compare_ends_by_the_verdicts_of_what_is_new(later, more, code, tmp_path, capsys):
     before, after = saved(tmp_path / "w1"), saved(tmp_path / "w2", later)
     assert guarded(["compare", before, f"{after}/g1.jsonl", *more.split()]) == code
     printed = capsys.readouterr()
+    if "junit" in more:
+        assert '<testcase classname="new" name="BW014 gpu-power-limit" />' in printed.out
     if "json" in more:
         assert json.loads(printed.out)["new"][0]["name"] == "gpu-count"
     assert code != 2 or "snapshots" in printed.err
+
+
+def test_a_folder_of_snapshots_is_shown_and_loaded_as_its_nodes(tmp_path, capsys):
+    folder = saved(tmp_path / "w1", DEAD)
+    (Path(folder) / "cut.jsonl").write_text(_archive(None)[:5000])
+    assert guarded(["show", folder]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("2 nodes, 1 answered: 1 fail\n") and "[BW001 gpu-count]" in out
+    nodes = busbw.load(folder)
+    assert isinstance(nodes, ClusterReport) and nodes.faults[0].name == "gpu-count"
 
 
 def test_snapshots_and_runs_are_not_compared(tmp_path, capsys):

@@ -135,6 +135,6 @@ def test_output_that_cannot_be_written_is_refused_before_the_checks(words, messa
 def test_a_check_that_cannot_run_leaves_the_earlier_file(files, tmp_path):
     file = tmp_path / "busbw.prom"
     file.write_text("old")
-    words = ["check", "--from", files["text"], "--format", "prometheus", "-o", str(file)]
+    words = ["check", "--from", files["text"], "--format", "prometheus", "--output", str(file)]
     assert guarded(words) == 2
     assert Path(file).read_text() == "old"

@@ -36,6 +36,7 @@ def server(case):
 
 def test_check_fires_where_its_fault_is():
     for name in NAMES:
+        assert name in CASES, f"no case for {name}: tests/unit/check/cases_*.py"
         tree, change = server(CASES[name])
         change(tree)
         findings = find(name).run(Machine(tree.source()))

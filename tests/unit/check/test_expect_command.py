@@ -59,7 +59,7 @@ def test_learn_and_expect(snapshots, capfd):
     assert "seen: /sys/class/infiniband: none, expected 8 (learned.toml line 2" in out
     code, out, _ = run(
         capfd,
-        "--brief",
+        "--nagios",
         "--only",
         "expect-ports",
         "--from",
@@ -81,9 +81,9 @@ def test_nothing_is_learned_from_a_node_that_fails(tmp_path, capfd):
     assert (
         "FAIL    " in err
         and "error: nothing is learned from gpu-1: " in err
-        and "hint: learn from a good node, or add --force" in err
+        and "hint: learn from a good node, or add --accept-faults" in err
     )
-    code, out, _ = run(capfd, "--learn", "--force", "--from", tmp_path / "bad.jsonl")
+    code, out, _ = run(capfd, "--learn", "--accept-faults", "--from", tmp_path / "bad.jsonl")
     assert code == 0 and tomllib.loads(out)["gpus"]["count"] == 8
 
 
@@ -148,7 +148,7 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
     assert code == 0
     assert "MUTED   mlx5_[0-7] is missing: 0 RDMA ports, expected 8 (fail)\n" in out
     assert "until: 2999-01-01, muted.toml line" in out and "ticket 4711" in out
-    code, out, _ = run(capfd, *words, "--brief")
+    code, out, _ = run(capfd, *words, "--nagios")
     assert code == 0 and out.rstrip().endswith("muted=8")
     code, out, _ = run(capfd, *words, "--format", "json")
     assert len(json.loads(out)["muted"]) == 8
@@ -156,6 +156,8 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
         capfd, "--from", snapshots / "worse.jsonl", "--from", snapshots / "good.jsonl", *words[2:]
     )
     assert code == 0 and "MUTED   mlx5_[0-7] is missing" in out
+    words = ("--from", snapshots / "good.jsonl", *words, "--brief")
+    assert run(capfd, *words)[1].endswith(" silent=0 unreadable=0 muted=1\n")
 
 
 MAINTENANCE = MUTE.format(check="*", until="2999-01-01")
@@ -171,10 +173,44 @@ def test_a_host_whose_checks_are_muted_differs_from_none(host, differ, snapshots
     assert bool(json.loads(run(capfd, *words)[1])["differences"]) == differ
 
 
+@pytest.mark.parametrize(
+    ("more", "of", "told"),
+    [
+        ('check = "expect-ports"\n', "worse", []),
+        ('check = "expect-ports"\n', "good", ["accepts no finding"]),
+        ('check = "expect-ports"\n', "both", []),
+        (
+            'check = "expect-ports"\nsubject = "mlx5_77"\n',
+            "both",
+            ["accepts no finding of mlx5_77"],
+        ),
+        (
+            'check = "expect-ports"\nhost = "gpu-9"\n',
+            "both",
+            ["is for gpu-9, which is none of these"],
+        ),
+        ('check = "expect-ports"\nhost = "gpu-9"\n', "good", []),
+        ('check = "*"\nhost = "gpu-2"\n', "both", []),
+        ('check = "nic-mtu"\n', "both --only expect-ports", []),
+    ],
+)
+def test_a_mute_that_accepts_nothing_is_told(more, of, told, snapshots, capfd):
+    end = 'reason = "ticket 4711"\nuntil = 2999-01-01\n'
+    (snapshots / "unused.toml").write_text(f"{GOOD}\n[[mute]]\n{more}{end}")
+    names, *only = of.split()
+    files = ["good", "worse"] if names == "both" else [names]
+    words = [word for name in files for word in ("--from", snapshots / f"{name}.jsonl")]
+    words += ["--expect", snapshots / "unused.toml", *(only or ["--only", "expect-ports"])]
+    _, _, err = run(capfd, *words)
+    warned = [line for line in err.splitlines() if line.startswith("warning: unused.toml line")]
+    assert len(warned) == len(told)
+    assert all(text in line for text, line in zip(told, warned, strict=True))
+
+
 def test_a_mute_that_has_ended_drains_no_node(snapshots, capfd):
     (snapshots / "ended.toml").write_text(GOOD + MUTE.format(check="nic-mtu", until="2026-11-01"))
     options = f"--expect {snapshots}/ended.toml --fail-on warn"
-    assert guarded(["manifest", "prolog", "--check", options]) == 0
+    assert guarded(["manifest", "prolog", "--check-options", options]) == 0
     (step,) = [line for line in capfd.readouterr().out.splitlines() if " --expect " in line]
     added = step.partition("--fail-on warn ")[2].split()
     words = ["--from", snapshots / "good.jsonl", *options.split()]
@@ -187,8 +223,8 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
     assert run(capfd, *words)[0] == 0
     code, out, _ = run(capfd, *words, "--fail-on", "warn")
     assert code == 1 and out.count("WARN") == 1
-    assert run(capfd, *words, "--brief")[0] == 1
-    code, out, _ = run(capfd, *words, "--brief", "--fail-on", "warn")
+    assert run(capfd, *words, "--nagios")[0] == 1
+    code, out, _ = run(capfd, *words, "--nagios", "--fail-on", "warn")
     assert code == 2 and out.startswith("BUSBW CRITICAL - gpu-1: nic-mtu mlx5_3; nic-mtu mlx5_5")
     assert run(capfd, *words, *words[:2], "--fail-on", "warn")[0] == 1
     assert run(capfd, *words[:2], "--only", "nic-rate", "--fail-on", "warn")[0] == 0
@@ -215,7 +251,8 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
         (("--learn", "--since", "{good}"), "--learn does not read --since"),
         (("--learn", "--list"), "--learn does not read --list"),
         (("--learn", "--from", "{good}", "--from", "{good}"), "--learn reads one node, not 2"),
-        (("--force",), "--force is for --learn"),
+        (("--force",), "--force is for --save"),
+        (("--accept-faults",), "--accept-faults is for --learn"),
         (
             ("--differences", "--expect", "{toml}", "--from", "{good}", "--from", "{good}"),
             "--differences has no line for a monitor, and compares with no file",

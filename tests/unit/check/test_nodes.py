@@ -167,7 +167,7 @@ def test_some_checks_come_without_a_comparison(tmp_path, capfd):
         guarded([*words, *more])
         told.append("WARN    MTU of RDMA ports: " in capfd.readouterr().out)
     assert told == [True, False, False, True]
-    guarded([*words, "--brief"])
+    guarded([*words, "--nagios"])
     assert "; 1 pass; 1 different fact | nodes=2 " in capfd.readouterr().out
     (tmp_path / "gpu-2.jsonl").unlink()
     other = (
@@ -176,10 +176,10 @@ def test_some_checks_come_without_a_comparison(tmp_path, capfd):
         .file("/proc/sys/kernel/osrelease", "9.1")
     )
     (tmp_path / "gpu-2.jsonl").write_text(snapshot(other.source()))
-    assert guarded([*words, "--brief"]) == guarded(words) == 0
+    assert guarded([*words, "--nagios"]) == guarded(words) == 0
     capfd.readouterr()
     strict = [*words, "--fail-on", "warn"]
-    assert (guarded([*strict, "--brief"]), guarded([*strict, "--only", "nic-mtu"])) == (2, 0)
+    assert (guarded([*strict, "--nagios"]), guarded([*strict, "--only", "nic-mtu"])) == (2, 0)
     assert "CRITICAL - 2 nodes: kernel differs; 2 pass; 1 diff" in capfd.readouterr().out
 
 

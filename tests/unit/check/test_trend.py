@@ -62,6 +62,19 @@ def machine(
     return str(path)
 
 
+def test_hosts_whose_counters_grew_alike_are_one_line(tmp_path):
+    grew = {"h1": 10, "h2": 12, "h3": 14, "h4": 100, "h5": 0}
+    files = [machine(tmp_path, host, 1, {}) for host in grew]
+    files += [machine(tmp_path, host, 2, {2: by}) for host, by in grew.items()]
+    report = trend(files)
+    report.odd = []
+    lines = view.text(report).partition("other counters that grew\n")[2].splitlines()
+    assert [" ".join(line.split()) for line in lines[1:]] == [
+        "h4 GPU 3 link 2 recovery 100 1 of 1",
+        "h[1-3] GPU 3 link 2 recovery 10 to 14 1 of 1",
+    ]
+
+
 def test_the_link_that_differs_is_named(tmp_path):
     files = [machine(tmp_path, "h1", day, {14: 170 * (day - 1) + 7, 2: 1}) for day in (1, 2, 4)]
     files += [machine(tmp_path, "h2", day, {}) for day in (1, 4)]

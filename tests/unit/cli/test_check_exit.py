@@ -90,7 +90,7 @@ def test_exit_codes_of_snapshots(
     assert guarded(words) == code
     captured = capsys.readouterr()
     assert bool(captured.err) is (code == 2)
-    assert guarded([*words, "--brief"]) == nagios
+    assert guarded([*words, "--nagios"]) == nagios
     (status_line,) = capsys.readouterr().out.splitlines()
     assert line in status_line
     assert status_line.startswith("BUSBW ") and status_line.count("|") <= 1
@@ -102,7 +102,7 @@ def test_a_host_name_with_control_characters_is_one_line(tmp_path: Path, capsys:
     file = tmp_path / "a.jsonl"
     file.write_text(snapshot(tree.source()))
     for more in ([], ["--from", str(file)]):
-        guarded(["check", "--from", str(file), *more, "--brief"])
+        guarded(["check", "--from", str(file), *more, "--nagios"])
         out = capsys.readouterr().out
         assert out.count("\n") == 1 and "\r" not in out and out.count("|") == 1
     guarded(["check", "--from", str(file), "--format", "prometheus"])
@@ -118,7 +118,7 @@ def test_a_host_name_with_control_characters_is_one_line(tmp_path: Path, capsys:
 def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsys: Output) -> None:
     assert guarded(["check", *words]) == 2
     assert not capsys.readouterr().out
-    assert guarded(["check", *words, "--brief"]) == 3
+    assert guarded(["check", *words, "--nagios"]) == 3
     output = capsys.readouterr().out
     assert output.startswith("BUSBW UNKNOWN - ") and output.count("\n") == 1
 

@@ -131,7 +131,7 @@ def test_files_and_json_have_none(
     saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "table.txt"
-    guarded(["show", saved, "--color", "always", "-o", str(file)])
+    guarded(["show", saved, "--color", "always", "--output", str(file)])
     guarded(["show", saved, "--color", "always", "--format", "json"])
     assert "FAIL" in file.read_text()
     assert not ESCAPE.search(file.read_text() + capsys.readouterr().out)

@@ -21,14 +21,14 @@ from busbw.measure.rank_failure import Failed, RankFailed, failure, write_failur
 from busbw.measure.record import check_writable
 
 SOURCES = Path(busbw.__file__).parent
-NO_ENGINE = UsageError("the mpi engine needs ranks", "start it as `busbw run ... -n 4`", ["start"])
+NO_ENGINE = UsageError("the mpi engine needs ranks", "start it as `busbw run ... -np 4`", ["start"])
 NOT_HERE = NoMeasurement("--engine nccl cannot run here: no GPU", "add one", ["engine"])
-SIM = "start it without mpirun: busbw run ... --engine sim -n 4"
+SIM = "start it without mpirun: busbw run ... --engine sim -np 4"
 MANY = UsageError(
-    "-n 99: more than 16", "-n is the number of ranks; iterations are --iters", ["ranks"]
+    "--ranks 99: more than 16", "--ranks 16 or fewer; iterations are --iters", ["ranks"]
 )
 ALONE = NoMeasurement(
-    "split brain", "let busbw start them (busbw run ... -n 3), or", ["start_alone"]
+    "split brain", "let busbw start them (busbw run ... -np 3), or", ["start_alone"]
 )
 
 STUCK = StallEvidence(1, {}, {0: Stalled(0, "h1", 7, "timing", "1M", 3, 30.0, ["wait"])})
@@ -55,12 +55,12 @@ def raised(function: Callable[..., object], *arguments: object) -> BusbwError:
         (launcher_error(3, ""), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
         (absent(StallEvidence(2, {}, {}), 5), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
         (conclude(STUCK, 5), "or more time: --limit 600", "or more time: -T 600"),
-        (NO_ENGINE, "start it as `busbw run ... -n 4`", "give -g 4"),
+        (NO_ENGINE, "start it as `busbw run ... -np 4`", "give -g 4"),
         (UsageError("sim", SIM, ["start_sim"]), SIM, "start it without mpirun, with -g 4"),
-        (MANY, "-n 99: more", "-t times -g is 99: more"),
-        (MANY, "-n is the number of ranks; iterations", "give fewer with -g and -t"),
-        (ALONE, "(busbw run ... -n 3)", "(-g 3, without a launcher)"),
-        (UsageError("leave out -n 4"), "leave out -n 4", "leave out -n 4"),
+        (MANY, "--ranks 99: more", "-t times -g is 99: more"),
+        (MANY, "--ranks 16 or fewer; iterations", "give fewer with -g and -t"),
+        (ALONE, "(busbw run ... -np 3)", "(-g 3, without a launcher)"),
+        (UsageError("leave out --ranks 4"), "leave out --ranks 4", "leave out --ranks 4"),
     ],
     ids=str,
 )

@@ -29,7 +29,7 @@ COMMANDS = (
     "check command --no-machine mpirun -np 16 -H h1:8:h2:8 all_reduce_perf -g 8",
     "check engines",
     "check explain BW070",
-    "plan gpt --params 8B --memory --gpu-memory 80G --host-memory 500G --tflops 400"
+    "plan gpt --params 8B --memory-plan --gpu-memory 80G --host-memory 500G --tflops 400"
     " --pcie 50GB/s --adam-rate 2",
     "predict --system h100x8 --nodes 1,2,12500",
     "predict alltoallv --system h100x8 --counts zipf:1",

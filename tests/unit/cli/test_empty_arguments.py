@@ -16,10 +16,9 @@ FILE = "r.json"
     ("words", "option"),
     [
         *(((*RUN, name), name) for name in ("--hosts", "--hostfile", "--ifname", "--json")),
-        (("run", "all_reduce", "-n", "2", "--engine"), "--engine"),
+        (("run", "all_reduce", "-np", "2", "--engine"), "--engine"),
         (("show", FILE, "--collective"), "--collective"),
         (("compare", FILE, FILE, "--collective"), "--collective"),
-        (("report", FILE, "-o"), "--output"),
         (("report", FILE, "--output"), "--output"),
         (("report", FILE, "--collective"), "--collective"),
         (("history", "add", FILE, "--db"), "--db"),

@@ -48,7 +48,7 @@ MACHINES = {
     FAIL: changed(3, error="Unknown Error"),
     UNKNOWN: changed(3, temperature_c=None, failed={"temperature_c": "Unknown Error"}),
 }
-SIMULATED = "all_reduce --engine sim -n 2 -b 1M -e 1M --timing classic"
+SIMULATED = "all_reduce --engine sim -np 2 -b 1M -e 1M --timing classic"
 
 
 def sweep(time_us: float = 100.0, *, wrong: int = 0, size: int = 1 << 30) -> Result:
@@ -180,7 +180,7 @@ def of_show(verdict: Verdict, _patch: Patch) -> Words:
 
 
 def of_report(verdict: Verdict, patch: Patch) -> Words:
-    return ["report", of_show(verdict, patch)[1], "-o", "page.html"]
+    return ["report", of_show(verdict, patch)[1], "--output", "page.html"]
 
 
 def of_compare(verdict: Verdict, _patch: Patch) -> Words:
@@ -221,7 +221,7 @@ def of_tune(verdict: Verdict, patch: Patch) -> Words:
     compared = compare([("a", sweep())], [("b", other[verdict])])
     outcome = SimpleNamespace(comparison=compared, wrong=frozenset())
     patch.setattr(tune, "check_file", lambda *_: [outcome])
-    return ["tune", "--check", "table", "--engine", "sim", "-n", "4"]
+    return ["tune", "--recheck", "table", "--engine", "sim", "-np", "4"]
 
 
 def of_replay(verdict: Verdict, patch: Patch) -> Words:
@@ -237,7 +237,7 @@ def of_capture(verdict: Verdict, _patch: Patch) -> Words:
     """A command that writes what ranks did record once: of both ranks, of one, or of none."""
     ranks = {PASS: (0, 1), FAIL: (0,), UNKNOWN: ()}[verdict]
     files = [str(PATTERNS / f"profiler_rank_{rank}.capture.gz") for rank in ranks]
-    return ["capture", "-o", "run", "--", *(["cp", *files, "run"] if files else ["true"])]
+    return ["capture", "--output", "run", "--", *(["cp", *files, "run"] if files else ["true"])]
 
 
 def of_lab_status(verdict: Verdict, patch: Patch) -> Words:

@@ -381,7 +381,7 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(
     busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     script = (
-        'mount --bind data data && mount -o remount,bind,ro data && for part in "" "rm -y 1"; do'
+        'mount --bind data data && mount -o remount,bind,ro data && for part in "" "rm --yes 1"; do'
         ' "$0" -m busbw history $part; done'
     )
     try:
@@ -415,18 +415,18 @@ def test_a_file_without_a_sweep_is_named_by_its_kind(
 def test_an_export_to_files_that_busbw_show_reads(
     busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
-    code, out, _ = busbw("export", "2", "3", "-d", "some/where")
+    code, out, _ = busbw("export", "2", "3", "--directory", "some/where")
     assert (code, out) == (0, "some/where/run-2.json\nsome/where/run-3.json\n")
     assert (tmp_path / "some/where/run-2.json").read_text() == (
         tmp_path / stored_runs[1]
     ).read_text()
-    assert busbw("export", "2", "4", "-d", "some/where")[0] == 2
+    assert busbw("export", "2", "4", "--directory", "some/where")[0] == 2
     assert not (tmp_path / "some/where/run-4.json").exists()
-    assert busbw("export", "2", "4", "-d", "some/where", "--force")[0] == 0
+    assert busbw("export", "2", "4", "--directory", "some/where", "--force")[0] == 0
     assert busbw("export", "2", "--machine", "gpu-7")[0] == 2
     assert busbw("export", "99")[0] == 2
     assert busbw("export", "--collective", "broadcast") == (0, "", "no such run\n")
-    assert busbw("export", "-d", "run_1.json")[0] == 2
+    assert busbw("export", "--directory", "run_1.json")[0] == 2
 
 
 def test_a_run_is_not_compared_with_itself(busbw: Busbw, stored_runs: list[str]) -> None:

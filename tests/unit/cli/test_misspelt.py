@@ -49,7 +49,7 @@ from busbw.cli.main import guarded
         ),
         *(
             (
-                [*command, "-o", word],
+                [*command, "--output", word],
                 f"--output {word}: the name of a format, not a file",
                 f"--format {word}, or --output ./{word} for a file of that name",
             )
@@ -61,12 +61,12 @@ from busbw.cli.main import guarded
             )
         ),
         (
-            ["report", "run.json", "-o", "json"],
+            ["report", "run.json", "--output", "json"],
             "--output json: the name of a format, not a file",
             "--output ./json for a file of that name",
         ),
         (
-            ["capture", "-o", "json", "python3", "train.py"],
+            ["capture", "--output", "json", "python3", "train.py"],
             "--output json: the name of a format, not a file",
             "--output ./json for a file of that name",
         ),

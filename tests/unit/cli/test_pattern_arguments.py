@@ -90,7 +90,7 @@ def test_files_can_be_compressed_or_come_from_stdin(
 @pytest.mark.usefixtures("samples")
 def test_record_is_a_format_like_the_others(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "pattern.jsonl"
-    assert guarded(["show", "clog_v1.log", "--format", "jsonl", "-o", str(file)]) == 0
+    assert guarded(["show", "clog_v1.log", "--format", "jsonl", "--output", str(file)]) == 0
     assert guarded(["show", "clog_v1.log"]) == 0
     before = capsys.readouterr().out
     assert guarded(["show", str(file)]) == 0
@@ -118,8 +118,8 @@ def test_invalid_arguments_are_refused(samples: Path, tmp_path: Path) -> None:
     assert refused("-", "-").message == "stdin is given twice"
     assert refused(str(tmp_path / "empty")).message.endswith("there are no files in this directory")
     assert refused("missing.log").message == "missing.log: No such file or directory"
-    assert "unknown format 'nccl'" in refused("clog_v1.log", "--from", "nccl").message
-    assert "would overwrite" in refused(str(copy), "-o", str(copy)).message
+    assert "unknown format 'nccl'" in refused("clog_v1.log", "--input-format", "nccl").message
+    assert "would overwrite" in refused(str(copy), "--output", str(copy)).message
     assert copy.read_bytes() == (samples / "clog_v1.log").read_bytes()
 
 

@@ -146,7 +146,7 @@ def help_of(row: Option) -> str:
 def test_json_on_stdout_needs_no_format_and_takes_its_own(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sweep = ("all_reduce", "--engine", "sim", "-n", "2", "-b", "8", "-e", "8", "--sim", "noise=0")
+    sweep = ("all_reduce", "--engine", "sim", "-np", "2", "-b", "8", "-e", "8", "--sim", "noise=0")
     assert cli.main(["run", *sweep, *words], prog_name="busbw", standalone_mode=False) == 0
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
 
@@ -167,7 +167,7 @@ def test_a_soak_refuses_contradictory_options(capsys, words, message):
 def test_a_soak_that_finds_wrong_data_is_exit_1_and_keeps_it(capsys, tmp_path):
     file = tmp_path / "soak.json"
     words = [
-        "-n",
+        "-np",
         "4",
         "-b",
         "1K",

@@ -197,7 +197,7 @@ def test_what_is_wrong_in_a_variable_is_named(
     assert main(["busbw", "run", "all_reduce"]) == 2
     assert message in capsys.readouterr().err
     assert (
-        main(["busbw", "check", "--brief"]) == (0 if variable == "X" else 3) or "LIMIT" in variable
+        main(["busbw", "check", "--nagios"]) == (0 if variable == "X" else 3) or "LIMIT" in variable
     )
 
 
@@ -314,7 +314,7 @@ def test_a_setting_is_a_default_and_what_it_leads_to_is_recorded(plan_of: PlanOf
     line, _ = plan_of("run", "all_reduce", "--limit", "8", "--hosts", "h3:1")
     assert "--host h3:1" in line
     assert '"limit_s":8.0' in line
-    line, _ = plan_of("run", "all_reduce", "--config", "/dev/null", "-n", "1")
+    line, _ = plan_of("run", "all_reduce", "--config", "/dev/null", "-np", "1")
     assert "--host" not in line
 
 

@@ -106,7 +106,10 @@ def test_counters_patterns_and_snapshots_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert guarded(("watch", "--no-gpus", "--format", "json", "-c", "2", "-i", "100ms")) == 0
+    assert (
+        guarded(("watch", "--no-gpus", "--format", "json", "--count", "2", "--interval", "100ms"))
+        == 0
+    )
     (tmp_path / "watch.jsonl").write_text(capsys.readouterr().out)
     check_schema(*(tmp_path / "watch.jsonl").read_text().splitlines())
     assert guarded(("show", "watch.jsonl")) == 0

@@ -25,7 +25,7 @@ SWEEP = [
     "4K",
     "--engine",
     "sim",
-    "-n",
+    "-np",
     "4",
     "--repeats",
     "8",
@@ -61,7 +61,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def printed(measured: Path) -> str:
     """What the command printed that wrote the results as a signed page."""
     with contextlib.chdir(measured), contextlib.redirect_stdout(io.StringIO()) as output:
-        words = ["report", "before.json", "after.json", "-o", "proof.html", "--sign", "key"]
+        words = ["report", "before.json", "after.json", "--output", "proof.html", "--sign", "key"]
         assert guarded(words) == 0
     return output.getvalue()
 
@@ -140,7 +140,7 @@ def test_results_in_the_page_are_the_results(signed, capsys):
         (["show", "proof.html"], "this page has 2 results"),
         (["show", "proof.html", "--table", "3"], "--table 3: this page has 2"),
         (["report", "before.json", "--sign", "nokey"], "--sign nokey: "),
-        (["report", "before.json", "-o", "-", "--sign", "key"], "--sign signs a file"),
+        (["report", "before.json", "--output", "-", "--sign", "key"], "--sign signs a file"),
     ],
 )
 def test_impossible_requests_are_usage_errors(signed, capsys, words, message):

@@ -6,7 +6,7 @@ import pytest
 
 from busbw.cli.main import main
 
-SIM = ("--engine", "sim", "-n", "4")
+SIM = ("--engine", "sim", "-np", "4")
 
 
 @pytest.mark.parametrize(
@@ -16,25 +16,29 @@ SIM = ("--engine", "sim", "-n", "4")
         (("all_reduce", "--engine", "mpi"), 2, "--engine mpi has no algorithms to choose from"),
         (("all_reduce", *SIM, "-d", "all"), 2, "--datatype all: a tuning is of one"),
         (("all_reduce", *SIM, "-f", "1", "-i", "1K"), 2, "more than 64 sizes"),
-        (("all_reduce", "--engine", "sim", "-n", "1"), 3, "one rank sends nothing"),
-        ((), 2, "a collective or --check FILE is needed"),
-        (("all_reduce", "--check", "table"), 2, "a collective or --check FILE is needed"),
-        (("--check", "missing", *SIM), 2, "missing: No such file"),
-        (("--check", "other", *SIM), 2, "other: line 1 is not `busbw-tuner-table 1`: 2 4 1024 1 2"),
-        (("--check", "bare", *SIM), 2, "bare: it does not say for which device"),
-        (("--check", "unsafe", *SIM), 2, "unsafe: LD_PRELOAD is not NCCL_MIN_NCHANNELS"),
+        (("all_reduce", "--engine", "sim", "-np", "1"), 3, "one rank sends nothing"),
+        ((), 2, "a collective or --recheck FILE is needed"),
+        (("all_reduce", "--recheck", "table"), 2, "a collective or --recheck FILE is needed"),
+        (("--recheck", "missing", *SIM), 2, "missing: No such file"),
         (
-            ("--check", "unmeasured", *SIM),
+            ("--recheck", "other", *SIM),
+            2,
+            "other: line 1 is not `busbw-tuner-table 1`: 2 4 1024 1 2",
+        ),
+        (("--recheck", "bare", *SIM), 2, "bare: it does not say for which device"),
+        (("--recheck", "unsafe", *SIM), 2, "unsafe: LD_PRELOAD is not NCCL_MIN_NCHANNELS"),
+        (
+            ("--recheck", "unmeasured", *SIM),
             2,
             "unmeasured: 'about measured all_reduce float sum 8 x4' is no sweep",
         ),
         (
-            ("--check", "alltoall", *SIM),
+            ("--recheck", "alltoall", *SIM),
             2,
             "alltoall: 'about measured alltoall float sum 8 64 x2': alltoall: NCCL has no choice",
         ),
         (
-            ("--check", "endless", *SIM),
+            ("--recheck", "endless", *SIM),
             2,
             "endless: 'about measured all_reduce float sum 8 9999999 +1': more than 64 sizes",
         ),
@@ -44,9 +48,9 @@ SIM = ("--engine", "sim", "-n", "4")
             "--output /no/such/folder/table: No such file",
         ),
         (
-            ("--check", "unsafe", *SIM, "-b", "8", "--output", "new", "--variables"),
+            ("--recheck", "unsafe", *SIM, "-b", "8", "--output", "new", "--variables"),
             2,
-            "--output, --variables, --minbytes: --check measures",
+            "--output, --variables, --minbytes: --recheck measures",
         ),
         (
             ("all_reduce", *SIM, "--variables", "--no-settings"),

@@ -11,7 +11,7 @@ from busbw.cli.main import guarded
 from busbw.cli.versions import split_words
 from busbw.core.errors import UsageError
 
-SIM = ("--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M")
+SIM = ("--engine", "sim", "-np", "4", "-b", "1M", "-e", "1M")
 FAST, SLOW = "--sim gbps=300,noise=0.001", "--sim gbps=150,noise=0.001"
 FAILS = "--min-percent 50%"  # simulated GPUs have no ideal
 

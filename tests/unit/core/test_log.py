@@ -73,7 +73,7 @@ def test_a_run_logs_the_files_it_wrote(
                 "all_reduce",
                 "--engine",
                 "sim",
-                "-n",
+                "-np",
                 "2",
                 "-e",
                 "8",

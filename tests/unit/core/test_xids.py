@@ -129,3 +129,10 @@ def test_conditions_of_nvswitches_end() -> None:
     ends = {row.ended_by for row in sxids().values() if row.ended_by}
     assert len(ends) == 3
     assert all(sxids()[end].effect is SwitchEffect.NOTE for end in ends)
+
+
+def test_each_fix_can_be_printed() -> None:
+    for row in xids().values():
+        assert "{" not in row.fix("0000:1b:00.0")
+    for row in sxids().values():
+        assert "{" not in row.fix(row.effect, "0000:c1:00.0")

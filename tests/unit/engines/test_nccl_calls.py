@@ -85,6 +85,10 @@ def call_of(name: str, ranks: int, *, in_place: bool) -> CollectiveCall:
     )
 
 
+def test_each_collective_has_its_call() -> None:
+    assert CALLS.keys() == BY_NAME.keys()
+
+
 def carry_out(call: CollectiveCall, wires: list[Wire]) -> None:
     messages_by_rank = []
     for rank, wire in enumerate(wires):

@@ -31,7 +31,7 @@ def stopped() -> Iterator[int]:
 
 
 def check(capsys, *words: str, seconds: str = "0.2") -> tuple[int, str]:
-    code = guarded(["check", "job", "--wide", "--seconds", seconds, *words])
+    code = guarded(["check", "job", "--wide", "--interval", seconds, *words])
     return code, capsys.readouterr().out
 
 

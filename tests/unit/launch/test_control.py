@@ -24,7 +24,7 @@ def test_a_plain_process_expecting_four_ranks_is_refused():
         NoMeasurement, match="4 ranks expected, but no launcher gave this process a rank"
     ) as caught:
         rendezvous.join({}, expect=4)
-    assert "busbw run ... -n 4" in caught.value.hint
+    assert "busbw run ... -np 4" in caught.value.hint
 
 
 def test_a_missing_library_is_named_with_its_installation(monkeypatch):

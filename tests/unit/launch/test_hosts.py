@@ -221,7 +221,7 @@ def test_fewer_ranks_than_slots_fill_the_first_hosts(ranks, expected):
 def test_given_slots_are_kept_and_must_suffice():
     hosts = (LaunchHost("h1", 8), LaunchHost("h2"))
     assert share(hosts, None) == share(hosts, 9) == (LaunchHost("h1", 8), LaunchHost("h2", 1))
-    with pytest.raises(UsageError, match="-n 10: the 2 hosts have 9 slots") as caught:
+    with pytest.raises(UsageError, match="--ranks 10: the 2 hosts have 9 slots") as caught:
         share(hosts, 10)
     assert "--hosts h1:5,h2:5" in caught.value.hint
     with pytest.raises(UsageError, match="at least one rank"):

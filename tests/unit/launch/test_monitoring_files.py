@@ -174,7 +174,7 @@ def test_files_that_units_need_and_this_host_lacks_are_named(tmp_path, capsys):
     assert "note:" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--listen", "0.0.0.0:1"], ["--check", "--layr GPU"]])
+@pytest.mark.parametrize("words", [["--listen", "0.0.0.0:1"], ["--check-options", "--layr GPU"]])
 def test_units_that_could_not_start_are_refused(words, capsys):
     assert guarded(["manifest", "systemd", *words]) == 2
     assert words[0] in capsys.readouterr().err

@@ -31,7 +31,7 @@ SIM = [
     "all_reduce",
     "--engine",
     "sim",
-    "-n",
+    "-np",
     "4",
     "-b",
     "1M",
@@ -297,7 +297,7 @@ def test_a_step_that_hangs_keeps_the_job_away(kind, tmp_path):
 def test_an_init_container_gets_the_devices_of_the_pod(capsys):
     assert (
         guarded(
-            ["manifest", "preflight", "--image", "i", "--gpus-per-host", "4", "--rdma", "rdma/hca"]
+            ["manifest", "preflight", "--image", "i", "--gpus-per-node", "4", "--rdma", "rdma/hca"]
         )
         == 0
     )
@@ -309,12 +309,12 @@ def test_an_init_container_gets_the_devices_of_the_pod(capsys):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--check", "--layr GPU"),
+        ("--check-options", "--layr GPU"),
         ("--least", "all_reduce --min-busbwidth 3"),
-        ("--least", "all_reduce -n x"),
-        ("--check", "'"),
-        ("--check", "--brief"),
-        ("--check", "--list"),
+        ("--least", "all_reduce --iters x"),
+        ("--check-options", "'"),
+        ("--check-options", "--nagios"),
+        ("--check-options", "--list"),
     ],
 )
 def test_steps_that_could_not_start_are_refused(words, option, value, capsys):

@@ -165,7 +165,7 @@ def test_the_file_of_this_busbw_starts_it_under_every_name(whole, tmp_path: Path
 
 def test_ranks_are_started_from_the_file(whole) -> None:
     file, cache = whole
-    words = ("run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "8", "-e", "8")
+    words = ("run", "all_reduce", "--engine", "mpi", "-np", "2", "-b", "8", "-e", "8")
     code, out, error = ended(start(file, cache, *words, "--dry-run"))
     assert code == 0, error
     assert f"{sys.executable} {file} -m busbw.measure.rank " in out

@@ -68,8 +68,8 @@ def test_missing_numbers_of_a_step_are_derived(requested, environment, expected)
     ("requested", "message"),
     [
         (JobStep(), "neither ranks nor nodes"),
-        (JobStep(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
-        (JobStep(ranks=5, ranks_per_node=2), "-n 5: 3 nodes with 2 ranks each are 6"),
+        (JobStep(ranks=3, nodes=2, ranks_per_node=2), "--ranks 3: 2 nodes with 2 each are 4"),
+        (JobStep(ranks=5, ranks_per_node=2), "--ranks 5: 3 nodes with 2 each are 6"),
         (JobStep(nodes=1), "a single rank"),
     ],
 )

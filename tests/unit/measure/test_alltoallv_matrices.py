@@ -86,7 +86,7 @@ def test_the_recipe_for_real_ids_in_the_documentation(
     np.save("ids.npy", np.array([[0, 1, 9_999_999], [0, 0, 0]]))
     exec(recipe, {})
     printed = capsys.readouterr().out
-    assert printed == "busbw run alltoallv -n 2 --counts file:counts.csv -b 1536 -e 1536\n"
+    assert printed == "busbw run alltoallv -np 2 --counts file:counts.csv -b 1536 -e 1536\n"
     assert calls("file:counts.csv", 2).matrix_bytes(1536) == [[2 * 512, 512], [512, 0]]
 
 

@@ -153,7 +153,7 @@ def test_a_result_holds_no_secret_and_only_its_owner_reads_it(tmp_path, monkeypa
         "--launcher-args",
         f"-x HF_TOKEN={secret}",
         f"--token={secret}",
-        "-n",
+        "-np",
         "2",
     ]
     spec = busbw.SweepSpec(collective="all_reduce", min_bytes=8, max_bytes=8)
@@ -165,7 +165,7 @@ def test_a_result_holds_no_secret_and_only_its_owner_reads_it(tmp_path, monkeypa
         "--launcher-args",
         "-x HF_TOKEN=***",
         "--token=***",
-        "-n",
+        "-np",
         "2",
     ]
     assert result.environment["NCCL_SSH"] == setting and result.environment["SLURM_JWT"] == "***"

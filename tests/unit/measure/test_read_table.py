@@ -170,7 +170,7 @@ def test_a_saved_run_is_shown_as_it_was_printed(
     without_mean = re.compile(r"^mean .*\n", re.MULTILINE)
     original = saved.read_text().partition("\n")[2]
     assert without_mean.sub("", shown) == without_mean.sub("", original)
-    for words in (["report", str(saved), "-o", "-"], ["compare", str(saved), str(saved)]):
+    for words in (["report", str(saved), "--output", "-"], ["compare", str(saved), str(saved)]):
         assert guarded(words) == 0
 
 

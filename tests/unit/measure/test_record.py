@@ -256,7 +256,7 @@ def test_a_link_of_another_user_in_a_folder_for_all_is_not_followed(
     monkeypatch.setattr(Path, "lstat", of_a_stranger)
     tmp_path.chmod(0o1777)
     with pytest.raises(UsageError, match="a symbolic link of another user, number 12345"):
-        check_writable(tmp_path / name, what="-o")
+        check_writable(tmp_path / name, what="--output")
     with pytest.raises(NoMeasurement, match="a symbolic link of another user"):
         save(b"x", tmp_path / name)
     tmp_path.chmod(0o777)  # as in the kernel, the folder's own users answer for it

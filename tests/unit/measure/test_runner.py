@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from busbw.core.dtypes import DTYPES, DType
 from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.result import Mismatch
-from busbw.core.sweep import Sampling
+from busbw.core.sweep import OF_SIZES, Sampling, SweepSpec
 from busbw.engines.base import CollectiveCall
 from busbw.engines.sim import SimEngine
 from busbw.measure import batches, cell_run, runner
+from busbw.measure.job import SweepJob
+from busbw.measure.sweep import settled
 
 Measure = Callable[..., Any]
 
@@ -404,3 +407,36 @@ def test_uneven_alltoallv_on_ranks_of_one_process(
         "alltoallv", ranks=3, check=1, sim={"corrupt_rank": 2, "corrupt_offset": 3}
     ).rows
     assert [(m.rank, m.offset) for m in row.out_of_place.mismatches] == [(2, 3)]
+
+
+def test_a_sweep_whose_time_is_up_has_each_size_once(measured: Measure) -> None:
+    sampling = Sampling(max_time_s=60, sweep_s=1e-9)
+    for cell in measured("all_reduce", sampling=sampling, max_bytes=4096).cells:
+        assert (cell.stopped, len(cell.visits or ()), cell.low_s) == ("budget", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "fields", "on_cpus"),
+    [
+        ("", {}, (8, 32 << 20, 4, 30.0)),
+        ("max_time", {}, (8, 32 << 20, 4, 0.0)),
+        ("", {"soak_s": 60.0}, (8, 32 << 20, 4, 0.0)),
+        ("", {"sampling": Sampling(fixed=20)}, (8, 32 << 20, 4, 0.0)),
+        ("step_factor", {"step_factor": 8}, (8, 32 << 20, 8, 0.0)),
+        ("min_bytes", {"min_bytes": 64 << 20}, (64 << 20, 64 << 20, 2, 0.0)),
+        ("max_bytes", {"max_bytes": 1 << 30}, (8, 1 << 30, 2, 0.0)),
+    ],
+)
+def test_cpus_have_a_short_sweep_unless_it_is_chosen(given, fields, on_cpus) -> None:
+    chosen = {"step_factor": 2, "sampling": Sampling(precision=0.0)} | fields
+    unset = tuple(name for name in (*OF_SIZES, "max_time") if name != given)
+    job = SweepJob(sweep=SweepSpec(collective="all_reduce", **chosen), unset=unset)
+
+    def sweep(*, asynchronous: bool) -> tuple[float, ...]:
+        spec = settled(job, SimpleNamespace(asynchronous=asynchronous)).sweep
+        sampling_s = spec.sampling.sweep_s
+        return spec.min_bytes, spec.max_bytes, spec.step_factor, sampling_s
+
+    assert sweep(asynchronous=False) == on_cpus
+    asked = job.sweep
+    assert sweep(asynchronous=True) == (asked.min_bytes, asked.max_bytes, asked.step_factor, 0.0)

@@ -10,6 +10,7 @@ import pytest
 from pattern_records import record
 
 from busbw.core.errors import UsageError
+from busbw.core.pattern import Comm, Header, Pattern, PatternRow
 from busbw.core.pattern_weights import coverage
 from busbw.pattern.pending_collective import outstanding
 
@@ -83,6 +84,25 @@ def test_recorded_dumps_of_gloo(sample, suffix):
         "bfloat16",
     )
     assert by_size["alltoallv", 28].count is None  # 4 + 3 floats and 6 + 7: the largest of any rank
+
+
+def test_all_reduces_that_gloo_makes_of_reduce_scatters_are_noted(sample):
+    def noted(*rows: PatternRow, **header: str) -> list[str]:
+        comms = [Comm(0, 2, members=[0, 1])]
+        whole = {"ranks": [0, 1], "world": 2, "source": "flight-recorder"} | header
+        return coverage(Pattern(header=Header(**whole), comms=comms, rows=list(rows)))
+
+    def row(function: str, count: int, calls: int) -> PatternRow:
+        return PatternRow(0, 0, function, 4 * count, calls, count=count, dtype="float")
+
+    gathers, sums = row("all_gather", 500, 48), row("all_reduce", 1000, 24)
+    (note,) = noted(gathers, sums, row("all_reduce", 1, 6))
+    assert note.startswith("24 all_reduces of as many elements as an all_gather may be")
+    assert noted(gathers, sums, nccl="2.28.9") == []
+    assert noted(gathers, sums, source="nccl-log") == []
+    assert noted(gathers, sums, row("reduce_scatter", 500, 24)) == []
+    assert noted(gathers, row("all_reduce", 900, 24)) == []
+    assert noted(sums) == []
 
 
 def test_published_entry_of_version_2_5(sample):

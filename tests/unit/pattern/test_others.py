@@ -131,8 +131,8 @@ def test_every_sample_is_recognized_by_one_format_alone(samples):
                 if row.recognizes(opened(file.name, io.BytesIO(file.read_bytes())).head)
             ]
             assert kinds == [
-                next(kind for prefix, kind in PREFIXES.items() if file.name.startswith(prefix))
-            ], file.name
+                kind for prefix, kind in PREFIXES.items() if file.name.startswith(prefix)
+            ], f"{file.name}: PREFIXES should have one prefix of it, and one reader recognize it"
 
 
 def test_registry_is_complete():

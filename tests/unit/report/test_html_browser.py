@@ -186,7 +186,7 @@ def test_pages_of_other_files_fit_their_windows(
     views = []
     for file in files:
         target = tmp_path / "page.html"
-        assert guarded(["report", str(file), "-o", str(target)]) == 0
+        assert guarded(["report", str(file), "--output", str(target)]) == 0
         unfolded = target.read_bytes().replace(b"<details>", b"<details open>")
         views += [(unfolded, WINDOWS[window], "light") for window in ("phone", "wide")]
     layouts = measure_pages(tmp_path, views)

@@ -38,7 +38,7 @@ def named(root: Element, tag: str, kind: str = "") -> list[Element]:
 def report(tmp_path: Path, *files: Path) -> tuple[int, Element]:
     """The exit code of `busbw report`, and the page."""
     target = tmp_path / "page.html"
-    code = guarded(["report", *map(str, files), "-o", str(target)])
+    code = guarded(["report", *map(str, files), "--output", str(target)])
     return code, parsed(target.read_bytes())
 
 

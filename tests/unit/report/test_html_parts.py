@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from busbw.core.cells import all_figures
 from busbw.core.result import Cell, EngineLibrary, Ideal, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.history import comparison as text
+from busbw.history import comparison_text as text
 from busbw.report import summary
 from busbw.report.comparison import comparison
 from busbw.report.machine import machine, run
 from busbw.report.page import page
 from busbw.report.plots import plots
-from busbw.report.rows import ReportInput, alike, rows
+from busbw.report.rows import ReportInput, alike, of_one_kind, rows
 from busbw.stats.compare import compare
 from busbw.ui.html.axes import Axis, ends, size_ticks, ticks
 
@@ -316,6 +316,40 @@ def test_cells_of_one_side_have_no_ratio(make: Make) -> None:
     other.rows.pop(0)
     table = grid(compared(first, other)[-1])
     assert [line[-2:] for line in table[2:]] == [["–", "unmatched"]] * 2 + [["1.000x", "same"]] * 2
+
+
+def test_sweeps_of_other_hosts_and_sizes_are_drawn_together_and_not_compared(make: Make) -> None:
+    def on(host: str, name: str) -> World:
+        devices = [
+            msgspec.structs.replace(device, host=host, name=name) for device in make().world.devices
+        ]
+        return World(devices, 2)
+
+    larger, halves = make(world=on("h1", "H100")), make(world=on("h1", "H100"))
+    for row in larger.rows:
+        row.size_bytes *= 1 << 30
+    for row in halves.rows:
+        row.dtype = "half"
+    results = [
+        make(world=on("h1", "H100")),
+        make(world=on("h2", "H100")),
+        make(world=on("h1", "H200")),
+        larger,
+        halves,
+        make(world=on("h2", "H100")),
+    ]
+    inputs = [ReportInput(index, f"{index}.json", result) for index, result in enumerate(results)]
+    assert [len(group) for group in of_one_kind(inputs)] == [6]
+    comparisons = {5: compare([("x", results[1])], [("y", results[5])])}
+    assert [words(sentence) for sentence in summary.sentence(inputs, comparisons)] == [
+        "B is not compared with A: host h2 against host h1.",
+        "F compared with B: none of 4 cells slower, 0 faster.",
+        "C is not compared with A: H200 against H100.",
+        "D is not compared with A: 8 GiB to 1024 TiB against 8 B to 1 MiB.",
+        "E is not compared with A: half sum against float sum.",
+    ]
+    ratio = [words(figure) for figure in plots(inputs, comparisons)][2:]
+    assert len(ratio) == 1 and ratio[0].startswith("Time over the time of B")
 
 
 def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(make: Make) -> None:

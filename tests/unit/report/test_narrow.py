@@ -12,7 +12,7 @@ import pytest
 
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Result
-from busbw.history import comparison
+from busbw.history import comparison_text
 from busbw.measure.formats import table
 from busbw.report.read import read
 from busbw.report.registry import view
@@ -131,5 +131,5 @@ def test_the_pseudo_terminal_of_mpirun_does_not_count_as_a_terminal() -> None:
 
 
 def test_comparisons_fit_80_columns(precise: Result) -> None:
-    text = comparison.text(compare([("a", precise)], [("b", precise)]), 80)
+    text = comparison_text.text(compare([("a", precise)], [("b", precise)]), 80)
     assert max(map(len, text.splitlines())) <= 80

@@ -64,8 +64,8 @@ def test_a_busbw_that_does_not_follow_from_algbw_is_refused(make: Make) -> None:
             b"hello\nworld\n",
             'run.log: nccl-tests text: no row of a table in it; it begins with "hello"',
         ),
-        (b'{"a": [1]}', "missing required field `config`; its keys are a"),
-        (b"{}", "missing required field `config`; an empty object"),
+        (b'{"a": [1]}', "busbw does not know; its keys are a"),
+        (b"{}", "busbw does not know; an empty object"),
         (
             b"{bad json}",
             "JSON: Expecting property name enclosed in double quotes at line 1, column 2",

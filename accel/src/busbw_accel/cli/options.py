@@ -18,7 +18,8 @@ training_options = options(
         help="tokens per sample of a language model",
     ),
     click.option(
-        "--precision",
+        "--compute-dtype",
+        "precision",
         type=click.Choice(PRECISIONS),
         default="fp32",
         show_default=True,
@@ -33,6 +34,6 @@ training_options = options(
         type=Seconds(zero=True),
         default=300.0,
         show_default=True,
-        help="seconds for one iteration; 0 = no limit",
+        help="give up after this time on one iteration; 0 = no limit",
     ),
 )

@@ -140,7 +140,8 @@ class PlanOutput(RunOutput):
     help="timed iterations of each exchange in a round",
 )
 @click.option(
-    "--check",
+    "--confirm",
+    "check",
     type=click.Choice(("best", "all", "none")),
     default="best",
     show_default=True,
@@ -188,15 +189,16 @@ def command(
     --tolerance is a FAIL, exit code 1; one that cannot be told is UNKNOWN, exit code 3. In COMMAND,
     {run} stands for a folder of each run, {round} for the number of the round.
 
-    With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak,
-    and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
-    recommends one. Measures this machine's GPU, or takes its rates from options.
+    With --memory-plan, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the
+    peak, and the step, for all states on the GPU, offloaded, and offloaded with streamed weights,
+    and recommends one. Measures this machine's GPU, or takes its rates from options.
     """
     losses, tolerance = losses_plan.take(fields)
     request = recorded_plan.take_request(model_name, fields)
     if losses and request:
         _refuse_in_a_rank()
-        return losses_plan.run(request, losses, tolerance, compare, fields["rounds"])
+        rounds = fields["rounds"]
+        return losses_plan.run(request, losses, tolerance, compare, rounds, format_name)
     states = take_states(require_model(model_name) if model_name else recorded_plan.MODEL, fields)
     memory = states_plan.take_memory(fields, states)
     if states is not None and memory is not None:

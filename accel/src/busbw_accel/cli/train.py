@@ -109,8 +109,8 @@ def command(
 
     The model gpt has any size (--params) and compares where its weights, gradients and AdamW's
     states are kept: compute, adamw, offload, fsdp2, fsdp2-offload, torchao and deepspeed, with
-    settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says otherwise, in
-    bf16.
+    settings as in offload+gpu_share=0.1. It runs on one GPU unless --ranks or --hosts says
+    otherwise, in bf16.
     """
     where = LaunchTarget(**shared.take_where(fields))
     naming_methods = {"--accel": accel, "--compare": compare, "--offload": offload}

@@ -66,7 +66,7 @@ def take_states(model: str, fields: dict[str, Any]) -> StatesSpec | None:
         )
     if is_given("precision") and fields["precision"] != "bf16":
         raise UsageError(
-            f"--precision {fields['precision']}: gpt computes in bf16",
+            f"--compute-dtype {fields['precision']}: gpt computes in bf16",
             "leave it out, or train gpt2",
         )
     fields["precision"] = "bf16"

@@ -103,9 +103,9 @@ def poison_if_failed(part: torch.Tensor, comm: Communicator) -> None:
     if failed is None:
         return
     if kernels.usable(part):
-        from busbw_accel.codecs.kernels import undo  # Triton takes a second to import
+        from busbw_accel.codecs.kernels import not_finite  # Triton takes a second to import
 
-        undo.spoil(part, failed)
+        not_finite.spoil(part, failed)
     else:
         part.copy_(torch.where(failed != 0, torch.nan, part))
 

@@ -54,7 +54,10 @@ class Integers(Codec):
     def _exchange_pair_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, length: int
     ) -> None:
-        from busbw_accel.codecs.kernels import integers, undo  # Triton takes a second to import
+        from busbw_accel.codecs.kernels import (
+            integers,
+            not_finite,
+        )  # Triton takes a second to import
 
         feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
@@ -63,13 +66,13 @@ class Integers(Codec):
         )
         skipped = integers.add(comm.all_gather(sent), length, self.bits, part)
         if feedback:
-            undo.restore(residual, before, skipped)
+            not_finite.restore(residual, before, skipped)
             state[RESIDUAL] = residual
 
     def _exchange_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, length: int
     ) -> None:
-        from busbw_accel.codecs.kernels import integers, undo
+        from busbw_accel.codecs.kernels import integers, not_finite
 
         feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
@@ -81,8 +84,8 @@ class Integers(Codec):
         )
         skipped = integers.unpack(comm.all_gather(own_sum), length, self.bits, part)
         if feedback:
-            undo.restore(residual, before[0], skipped)
-            undo.restore(sum_residual, before[1], skipped)
+            not_finite.restore(residual, before[0], skipped)
+            not_finite.restore(sum_residual, before[1], skipped)
             state[RESIDUAL], state[SUM_RESIDUAL] = residual, sum_residual
 
     def _exchange_pair(

@@ -53,7 +53,7 @@ class TopK(Codec):
     def _exchange_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
     ) -> None:
-        from busbw_accel.codecs.kernels import topk, undo  # Triton takes a second to import
+        from busbw_accel.codecs.kernels import not_finite, topk  # Triton takes a second to import
 
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
@@ -62,7 +62,7 @@ class TopK(Codec):
         )
         skipped = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
-            undo.restore(unsent, residual, skipped)
+            not_finite.restore(unsent, residual, skipped)
             state[RESIDUAL] = unsent
 
     def _exchange_in_torch(

@@ -1,5 +1,5 @@
-"""What `busbw plan gpt --memory` predicts: does a training fit, and how long does a step take. In
-bytes, seconds, and bytes per second.
+"""What `busbw plan gpt --memory-plan` predicts: does a training fit, and how long does a step take.
+In bytes, seconds, and bytes per second.
 
 `text` shows a plan of where to keep a model's states.
 """

@@ -32,7 +32,7 @@ class OffloadSettings:
         if not 0 <= self.gpu_share <= 1:
             raise UsageError(
                 f"gpu_share is {self.gpu_share}, and must be between 0 and 1",
-                "busbw plan --memory prints one that fits",
+                "busbw plan --memory-plan prints one that fits",
             )
         if self.threads < 0:
             raise UsageError(

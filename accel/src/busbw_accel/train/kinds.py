@@ -3,7 +3,11 @@
 Jobs, results, and what rank 0 reports.
 """
 
+from statistics import median
+from typing import Any
+
 from busbw.core.result import Outcome
+from busbw.core.shown import Tabular
 from busbw.measure.events import Event
 from busbw.measure.job import Job, RunKind
 from busbw.pattern.training.recorded_step import RecordedStep
@@ -30,7 +34,7 @@ class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
     recorded: RecordedStep | None = None
 
 
-class TrainResult(Outcome, tag="busbw.training/1"):
+class TrainResult(Tabular, Outcome, tag="busbw.training/1"):
     """The result of a training benchmark."""
 
     training: TrainingRuns
@@ -40,12 +44,27 @@ class TrainResult(Outcome, tag="busbw.training/1"):
         """Trainings: one for each method and round."""
         return len(self.training.runs)
 
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each method and round, with its samples per second and rank."""
+        return [
+            {
+                "method": run.method,
+                "round": run.round,
+                "step_s": median(run.steps_s) if run.steps_s else None,
+                "rate": run.rate if run.rates else None,
+                "loss": run.loss if run.rates else None,
+                "counted": run.counted,
+                "failed": run.failed,
+            }
+            for run in self.training.runs
+        ]
+
     def reached(self) -> str:
         """The last method."""
         return _reached(self.training)
 
 
-class PlanResult(Outcome, tag="busbw.plan/1"):
+class PlanResult(Tabular, Outcome, tag="busbw.plan/1"):
     """The result of measuring ways to exchange gradients; `plan` is None until the step without
     any exchange was measured. `recorded`: the plan is for a recorded training.
     """
@@ -58,6 +77,26 @@ class PlanResult(Outcome, tag="busbw.plan/1"):
     def measured(self) -> int:
         """Exchanges: one for each method and transport."""
         return len(self.plan.exchanges) if self.plan else 0
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each method and transport, with the predicted step and efficiency."""
+        plan = self.plan
+        if plan is None:
+            return []
+        return [
+            {
+                "transport": exchange.transport,
+                "method": exchange.method,
+                "bucket_mb": exchange.bucket_mb,
+                "exposed_s": plan.exposed_s(exchange),
+                "step_s": plan.step_s(exchange),
+                "efficiency": plan.efficiency(exchange),
+                "checked_s": exchange.checked_s,
+                "counted": exchange.counted,
+                "code": exchange.code,
+            }
+            for exchange in plan.exchanges
+        ]
 
     def reached(self) -> str:
         """The last method."""

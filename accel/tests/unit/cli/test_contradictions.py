@@ -92,5 +92,5 @@ def test_an_interrupted_plan_prints_its_measurements(capsys: pytest.CaptureFixtu
 def test_trainings_have_rounds_unless_their_steps_take_seconds(
     model: tuple[str, ...], rounds: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(["train", *model, "-n", "1", "--dry-run"]) == 0
+    assert guarded(["train", *model, "-np", "1", "--dry-run"]) == 0
     assert f'"rounds":{rounds}' in capsys.readouterr().out

@@ -84,7 +84,8 @@ def test_a_memory_plan_is_shown_without_the_line_that_the_file_lacks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (
-        guarded(("plan", "gpt", "--params", "8B", "--memory", *RATES, "--json", "plan.json")) == 0
+        guarded(("plan", "gpt", "--params", "8B", "--memory-plan", *RATES, "--json", "plan.json"))
+        == 0
     )
     printed = capsys.readouterr().out.splitlines(keepends=True)
     schema = (files("busbw_accel") / "schemas" / "busbw.states-plan-1.schema.json").read_text()

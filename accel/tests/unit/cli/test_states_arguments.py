@@ -1,4 +1,4 @@
-"""`busbw train gpt` and `busbw plan gpt --memory`: options that do not belong, and the plan of a
+"""`busbw train gpt` and `busbw plan gpt --memory-plan`: options that do not belong, and the plan of a
 machine that options describe.
 """
 
@@ -32,13 +32,13 @@ MACHINE = (
         (("train", "mlp", "--offload"), "error: --offload is for the model gpt, not mlp"),
         (("train", "mlp", "--params", "1B"), "error: --params is for the model gpt, not mlp"),
         (
-            ("train", "gpt", "--params", "1B", "--precision", "fp32"),
-            "error: --precision fp32: gpt computes in bf16",
+            ("train", "gpt", "--params", "1B", "--compute-dtype", "fp32"),
+            "error: --compute-dtype fp32: gpt computes in bf16",
         ),
         (("plan", "gpt", "--params", "1B"), "error: busbw plan gpt plans memory only"),
-        (("plan", "mlp", "--memory"), "error: --memory is for the model gpt"),
+        (("plan", "mlp", "--memory-plan"), "error: --memory-plan is for the model gpt"),
         (
-            ("plan", "gpt", "--params", "1B", "--memory", "--tflops", "100"),
+            ("plan", "gpt", "--params", "1B", "--memory-plan", "--tflops", "100"),
             "error: the machine is described without --adam-rate, ",
         ),
     ],
@@ -59,7 +59,7 @@ def test_a_plan_names_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
                 "3B",
                 "--batch-size",
                 "4",
-                "--memory",
+                "--memory-plan",
                 *MACHINE,
                 "--json",
                 "p.json",
@@ -85,7 +85,7 @@ def test_a_plan_names_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
     plans = json.loads((tmp_path / "p.json").read_text())["ways"]
     assert [bool(plan["lacks"]) for plan in plans] == [True, False, False]
     assert (
-        guarded(["plan", "gpt", "--params", "70B", "--memory", *MACHINE])
+        guarded(["plan", "gpt", "--params", "70B", "--memory-plan", *MACHINE])
         == PLAN.code(Verdict.FAIL)
         == 1
     )

@@ -18,7 +18,7 @@ if DEVICE == "cpu":
 from busbw_accel.codecs import integers as plain  # noqa: E402
 from busbw_accel.codecs import kernels, sparse_packing  # noqa: E402
 from busbw_accel.codecs.base import RESIDUAL  # noqa: E402
-from busbw_accel.codecs.kernels import integers, topk, undo  # noqa: E402
+from busbw_accel.codecs.kernels import integers, not_finite, topk  # noqa: E402
 from busbw_accel.codecs.topk import TopK  # noqa: E402
 from busbw_accel.communicator import Communicator  # noqa: E402
 from busbw_accel.settings import Settings  # noqa: E402
@@ -169,9 +169,9 @@ def test_infinite_gradients_propagate_and_keep_the_residual(infinite):
     blob, residual = topk.packed(part, before, {}, 1, ROOM, 0, "fp32", feedback=True)
     wrong = topk.add(blob[None], part, ROOM, "fp32")
     assert not bool(torch.isfinite(part[3_000]))
-    undo.restore(residual, before, wrong)
+    not_finite.restore(residual, before, wrong)
     assert torch.equal(residual, before)
-    undo.restore(residual, None, wrong)
+    not_finite.restore(residual, None, wrong)
     assert not bool(residual.any())
 
 
@@ -290,7 +290,7 @@ def test_corrupt_bytes_do_not_write_outside_the_gradient(fmt):
 def test_only_a_failed_exchange_sets_its_gradient_to_nan(length, kind):
     part = gradient(3, length, kind)
     for failed, expected in ((0, part.clone()), (1, torch.full_like(part, torch.nan))):
-        undo.spoil(part, torch.tensor([failed], dtype=torch.int32, device=DEVICE))
+        not_finite.spoil(part, torch.tensor([failed], dtype=torch.int32, device=DEVICE))
         assert torch.equal(part, expected) if not failed else bool(part.isnan().all())
 
 
@@ -298,7 +298,7 @@ def test_without_a_compiler_codecs_use_torch_and_warn_once(monkeypatch, capsys):
     def failing(*_):
         raise RuntimeError("Failed to find C compiler")
 
-    monkeypatch.setattr(undo, "restore", failing)
+    monkeypatch.setattr(not_finite, "restore", failing)
     kernels._works.cache_clear()
     try:
         assert [kernels._works(torch.device(DEVICE)) for _ in range(2)] == [False, False]

@@ -5,9 +5,10 @@ import math
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.core import json_codec
 from busbw.core.finding import Verdict
 from busbw_accel.train.losses.runs import LossRuns, Resumed, ScriptLosses
-from busbw_accel.train.losses.verdicts import judge, text
+from busbw_accel.train.losses.verdicts import LossReport, judge, report, text
 
 STEPS = 8
 
@@ -51,18 +52,27 @@ def test_rounds_that_are_alike_say_nothing_about_other_seeds() -> None:
     runs.done = [
         ScriptLosses(run.method, run.round, [5.0, *run.losses[1:]], 2, 2) for run in runs.done
     ]
-    rows = judge(runs, 0.01)
-    assert [row.verdict for row in rows] == [Verdict.UNKNOWN]
-    assert "as in --seed {round}" in text(runs, rows)
+    compared = report(runs, 0.01)
+    assert [row.verdict for row in compared.methods] == [Verdict.UNKNOWN]
+    assert "as in --seed {round}" in text(compared)
+
+
+def test_the_file_has_what_the_table_has() -> None:
+    runs = made(PLAIN, int8=[2.20, 2.31, 2.08], topk=[2.0, math.nan, 1.9])
+    made_report = report(runs, 0.01)
+    read = json_codec.decode(json_codec.encode(made_report), LossReport)
+    assert text(read) == text(made_report)
+    assert (read.ranks, read.rounds, read.loss) == (2, 3, pytest.approx(2.0))
+    assert [row.verdict for row in read.methods] == [Verdict.FAIL, Verdict.FAIL]
 
 
 def test_what_limits_a_comparison_is_said() -> None:
     runs = made(PLAIN, int8=PLAIN, topk=[])
     runs.failed["topk"] = "train ended with 1"
     runs.done[-1] = ScriptLosses("int8", 2, [4.0] * 5, 2, 2)
-    rows = judge(runs, 0.01)
-    assert rows[1].verdict is Verdict.UNKNOWN
-    said = text(runs, rows)
+    compared = report(runs, 0.01)
+    assert compared.methods[1].verdict is Verdict.UNKNOWN
+    said = text(compared)
     assert "a run failed: train ended with 1" in said
     assert "note: the training ended by itself after 5 of 8 steps" in said
     assert "note: runs with the same seeds do not begin with the same loss" in said

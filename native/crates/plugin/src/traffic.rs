@@ -1,4 +1,5 @@
-//! Messages. Functions that are the same in all versions are exported as they are.
+//! NCCL's calls that move messages: isend, irecv, iflush, test. Functions that are the same in all
+//! versions are exported as they are.
 
 use std::ffi::{c_int, c_void};
 

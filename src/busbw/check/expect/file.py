@@ -7,7 +7,7 @@ What is wrong in the file is a UsageError that names the file, the line, the key
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -20,7 +20,7 @@ import msgspec
 from busbw.check.base import Check, CheckOf
 from busbw.check.expect.base import Expectation, Target
 from busbw.check.expect.mutes import ActiveMute, accepted, is_of_check
-from busbw.check.expect.spec import ALL_CHECKS, Expectations
+from busbw.check.expect.spec import ALL_CHECKS, Expectations, Mute
 from busbw.check.machine import Machine
 from busbw.check.registry import EXPECTATIONS, OF_MACHINE, examine, find_of_machine
 from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
@@ -342,11 +342,39 @@ def mutes_host(expect: Expect, host: str) -> bool:
     return any(mute.check == ALL_CHECKS and mute.subject is None for mute, _ in active)
 
 
+def unused_mutes(expect: Expect, reports: Sequence[CheckReport], *, fleet: bool) -> list[str]:
+    """The mutes that have not ended and accept no finding of these machines: for each its place,
+    and why. Only those of checks that were made; for one machine only those of its own host.
+    """
+    expected = parse(expect.file)
+    used = {muted.where for report in reports for muted in report.muted}
+    texts = []
+    for mute, where in _not_ended(expected):
+        own = [report for report in reports if _is_for(mute, where, report.host)]
+        found = [finding for report in own for finding in report.findings]
+        name = f"{where}: the mute of {mute.check}"
+        if not own and fleet:
+            texts.append(f"{name} is for {mute.host}, which is none of these hosts")
+        elif where in used or mute.check == ALL_CHECKS:
+            continue
+        elif any(is_of_check(finding, mute.check) for finding in found):
+            part = f" of {mute.subject}" if mute.subject is not None else ""
+            texts.append(f"{name} accepts no finding{part}")
+    return texts
+
+
 def _active_mutes(host: str, expected: ExpectationFile) -> list[ActiveMute]:
     """The mutes of a host that have not ended."""
-    mutes = [
+    return [of for of in _not_ended(expected) if _is_for(of.mute, of.where, host)]
+
+
+def _not_ended(expected: ExpectationFile) -> list[ActiveMute]:
+    return [
         ActiveMute(mute, expected.where("mute", number))
         for number, mute in enumerate(expected.node.mute)
         if expected.today <= mute.until
     ]
-    return [of for of in mutes if not of.mute.host or host in expand(of.mute.host, of.where)]
+
+
+def _is_for(mute: Mute, where: str, host: str) -> bool:
+    return not mute.host or host in expand(mute.host, where)

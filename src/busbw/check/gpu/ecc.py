@@ -192,7 +192,7 @@ def check_remap_failed(gpu: GpuHealth) -> Finding:
             "row remapping has failed: a bank has no spare rows left",
             evidence,
             fix=REMAP_FAILED.fix,
-            weight=float("inf"),
+            weight=2**16,  # more than any number of remapped rows
         )
     if uncorrected > MAX_REMAPPED_ROWS:
         return failed(

@@ -18,16 +18,33 @@ FIX = (
 )
 
 
+MOST_UNLIKE = 2  # times as much may a counter of one line have grown on another host
+
+
 def _growth_text(growth: Growth) -> str:
     return f"{'at least ' if growth.at_least else ''}{growth.by:,}"
 
 
-COLUMNS = (
-    Column(title="host", value=lambda growth: growth.host, left=True),
-    Column(title="link", value=lambda growth: growth.link, left=True),
-    Column(title="counter", value=lambda growth: growth.counter, left=True),
-    Column(title="grew by", value=_growth_text),
-    Column(title="periods", value=lambda growth: f"{growth.grown} of {growth.periods}"),
+def _growths_text(alike: Sequence[Growth]) -> str:
+    """`10`, or of hosts with different values `10 to 14`."""
+    texts = dict.fromkeys(map(_growth_text, (alike[-1], alike[0])))
+    return " to ".join(texts)
+
+
+def _periods_text(alike: Sequence[Growth]) -> str:
+    """`2 of 2`, or `1 to 2 of 2`; of hosts with another number of snapshots, all of theirs."""
+    grown = [growth.grown for growth in alike]
+    periods = [growth.periods for growth in alike]
+    numbers = (dict.fromkeys(map(str, (min(each), max(each)))) for each in (grown, periods))
+    return " of ".join(" to ".join(texts) for texts in numbers)
+
+
+COLUMNS = (  # of the growths of one counter of one link that are alike on several hosts
+    Column(title="host", value=lambda alike: fold(growth.host for growth in alike), left=True),
+    Column(title="link", value=lambda alike: alike[0].link, left=True),
+    Column(title="counter", value=lambda alike: alike[0].counter, left=True),
+    Column(title="grew by", value=_growths_text),
+    Column(title="periods", value=_periods_text),
 )
 
 
@@ -36,13 +53,13 @@ def text(report: TrendReport, width: int | None = None) -> str:
     links = ", ".join(counted(count, kind) for kind, count in sorted(report.links.items()))
     hosts = counted(len(report.hosts), "host")
     head = f"{hosts}, {_span_text(report.hours)}: {links or 'no link'}\n"
-    odd = "".join(map(_warning, report.odd)) or _text_without_odd(report)
+    odd = _warnings(report.odd) or _text_without_odd(report)
     odd += "".join(map(_fault, report.faults))
     named = {_place(odd_link.growth) for odd_link in report.odd}
     others = [growth for growth in report.grown if _place(growth) not in named]
     table = ""
     if others:
-        rows = _without_domain(others)
+        rows = _alike(_without_domain(others))
         table = f"\nother counters that grew\n{aligned(COLUMNS, rows, width, ('periods',))}"
     reasons = "".join(f"UNKNOWN {hosts}\n" for hosts in by_reason(report.reasons))
     return wrapped(head + odd, width) + table + wrapped(reasons, width)
@@ -52,6 +69,22 @@ def _fault(fault: Fault) -> str:
     label = "no data" if fault.optional else fault.verdict.value
     head = f"{label.upper():7} {fault.message}  [{fault.id} {fault.name}]\n"
     return f"{head}        on: {fold(fault.hosts)}\n"
+
+
+def _alike(growths: Sequence[Growth]) -> list[list[Growth]]:
+    """The growths of one counter of one link on several hosts together, the largest first, unless
+    one is more than MOST_UNLIKE times another.
+    """
+    rows: list[list[Growth]] = []
+    latest: dict[tuple[str, str, str], list[Growth]] = {}
+    for growth in sorted(growths, key=lambda growth: -growth.by):
+        key = growth.kind, growth.link, growth.counter
+        row = latest.get(key)
+        if row is None or row[0].by > MOST_UNLIKE * growth.by:
+            row = latest[key] = []
+            rows.append(row)
+        row.append(growth)
+    return rows
 
 
 def _without_domain(growths: Sequence[Growth]) -> list[Growth]:
@@ -75,10 +108,13 @@ def _text_without_odd(report: TrendReport) -> str:
     return "PASS    no error counter of a link grew\n"
 
 
-def _warning(odd: OutlierLink) -> str:
-    growth = odd.growth
-    periods = f"{growth.grown} of {counted(growth.periods, 'period')}"
-    return f"WARN    {differs(odd)}\n        seen: in {periods}; {seen(odd)}\n        fix: {FIX}\n"
+def _warnings(odd: Sequence[OutlierLink]) -> str:
+    """The links that differ, and what to do about each of them."""
+    text = ""
+    for link in odd:
+        periods = f"{link.growth.grown} of {counted(link.growth.periods, 'period')}"
+        text += f"WARN    {differs(link)}\n        seen: in {periods}; {seen(link)}\n"
+    return text + (f"        fix: {FIX}\n" if odd else "")
 
 
 def differs(odd: OutlierLink) -> str:

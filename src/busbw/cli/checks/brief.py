@@ -1,4 +1,4 @@
-"""`busbw check --brief`: errors as one line for a monitor like Nagios, which shows nothing else."""
+"""`busbw check --nagios`: errors as one line for a monitor, which shows nothing else."""
 
 import platform
 from typing import Any
@@ -22,7 +22,7 @@ def _answer_unknown(name: str, reason: str) -> int:
 
 
 class BriefGroup(GroupedCommand, click.Group):
-    """With --brief, options that are wrong give the line and code of unknown too: the usual code
+    """With --nagios, options that are wrong give the line and code of unknown too: the usual code
     2 would mean critical.
     """
 
@@ -33,7 +33,7 @@ class BriefGroup(GroupedCommand, click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        brief = "--brief" in args
+        brief = "--nagios" in args
         try:
             return super().make_context(info_name, args, parent, **extra)
         except (BusbwError, click.ClickException) as error:
@@ -51,12 +51,12 @@ class BriefGroup(GroupedCommand, click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """The exit code of the command; with --brief, errors are a line on stdout and code 3."""
+        """The exit code of the command; with --nagios, errors are a line on stdout and code 3."""
         try:
             return super().invoke(ctx)
         except BusbwError as error:
             options = ctx.params
             if not options["brief"]:
                 raise
-            name = ", ".join(options["files"]) or options["hosts"] or options["hostfile"]
+            name = ", ".join(options["files"]) or options["hosts"] or str(options["hostfile"] or "")
             return _answer_unknown(name, error.message)

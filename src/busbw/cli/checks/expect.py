@@ -58,12 +58,19 @@ expect_options: Decorator = options(
         help="print such a file, from this machine or the snapshot of --from",
     ),
     click.option(
-        "--force",
-        is_flag=True,
-        help="--learn: also from a machine that fails checks; --save: replace a file",
+        "--accept-faults", is_flag=True, help="with --learn: also from a machine that fails checks"
     ),
+    click.option("--force", is_flag=True, help="with --save: replace existing files"),
     fail_on_option,
 )
+
+
+def refuse_without(*, learn: bool, save: bool) -> None:
+    """UsageError for --accept-faults that lacks --learn, and for --force that lacks --save."""
+    if learn:
+        raise UsageError("--accept-faults is for --learn", "add --learn")
+    if save:
+        raise UsageError("--force is for --save", "add --save FILE")
 
 
 def load_expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | None:
@@ -77,12 +84,10 @@ def load_expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect 
     return expected("/dev/stdin" if name == STDIN else name, rows)
 
 
-def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> int:
+def learn(files: Sequence[str], limit_s: float, *, accept_faults: bool) -> int:
     """Print what this node, or that of a snapshot, has as a file for --expect. If it fails checks,
     print these on stderr instead: exit code 1.
     """
-    if not asked:
-        raise UsageError("--force is for --learn", "busbw check --learn --force > node.toml")
     _refuse_ignored(files)
     name = files[0] if files else ""
     if files:
@@ -90,12 +95,12 @@ def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> 
     else:
         report, expectations = within(learned, LiveMachine(), limit_s=limit_s)
     faults = [finding for finding in report.findings if finding.verdict is Verdict.FAIL]
-    if faults and not force:
+    if faults and not accept_faults:
         number = counted(len({finding.id for finding in faults}), "check")
         print_err(view.findings(faults, everything=False))
         print_err(
             f"error: nothing is learned from {report.host}: {number} failed\n\n"
-            "hint: learn from a good node, or add --force"
+            "hint: learn from a good node, or add --accept-faults"
         )
         return int(Exit.BAD)
     if expectations == Expectations():

@@ -1,10 +1,12 @@
 """`busbw check job`: which rank a running job waits for, and the state of its host's port."""
 
+from pathlib import Path
+
 import click
 import msgspec
 
 from busbw.cli.options.parameters import Seconds, not_empty
-from busbw.cli.options.shared import format_option
+from busbw.cli.options.shared import format_option, hosts_options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
@@ -17,18 +19,7 @@ from busbw.pattern.pending_collective import outstanding
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--hosts",
-    default="",
-    callback=not_empty,
-    help="hosts of the job: h1,h2 or gpu[01-16]  [default: those that NCCL RAS names]",
-)
-@click.option(
-    "--hostfile",
-    default="",
-    callback=not_empty,
-    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
-)
+@hosts_options("hosts of the job: h1,h2 or gpu[01-16]  [default: those that NCCL RAS names]")
 @click.option(
     "--ras",
     default="",
@@ -44,18 +35,23 @@ from busbw.pattern.pending_collective import outstanding
     help="dumps of PyTorch's Flight Recorder",
 )
 @click.option(
-    "--seconds", type=Seconds(), default=5.0, show_default=True, help="time between the two samples"
+    "--interval",
+    "seconds",
+    type=Seconds(),
+    default=5.0,
+    show_default=True,
+    help="time between the two readings",
 )
 @format_option
 def command(
-    hosts: str, hostfile: str, ras: str, dumps: str, seconds: float, format_name: str
+    hosts: str, hostfile: Path | None, ras: str, dumps: str, seconds: float, format_name: str
 ) -> int:
     """Find out whom a running job waits for: rank, process, host, GPU, collective, and the port
     that fails.
 
     Asks NCCL's RAS (2.24 and newer) twice, reads counters, GPUs and processes on the hosts in
     between, and dumps of the Flight Recorder. Changes nothing. Takes at
-    most a minute beyond --seconds.
+    most a minute beyond --interval.
     """
     if ras and service.host_and_port(ras) is None:
         raise UsageError(

@@ -1,5 +1,7 @@
 """`busbw check launch`: the first stage of a launch over several hosts that fails."""
 
+from pathlib import Path
+
 import click
 import msgspec
 
@@ -7,7 +9,7 @@ from busbw.check.doctor import launching
 from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.options.parameters import Seconds, not_empty
-from busbw.cli.options.shared import fail_on_option, format_option
+from busbw.cli.options.shared import RANKS_ON_HOSTS, fail_on_option, format_option, hosts_options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
@@ -16,18 +18,7 @@ from busbw.launch.hostfile import given_hosts
 
 
 @click.command("launch", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--hosts",
-    default="",
-    callback=not_empty,
-    help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
-)
-@click.option(
-    "--hostfile",
-    default="",
-    callback=not_empty,
-    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
-)
+@hosts_options(RANKS_ON_HOSTS)
 @click.option(
     "--ifname",
     default="",
@@ -39,7 +30,7 @@ from busbw.launch.hostfile import given_hosts
     type=click.Choice(["auto", "nccl", "mpi"]),
     default="auto",
     show_default=True,
-    help="mpi: test CPUs also where there are GPUs",
+    help="who moves the data; mpi: CPUs, also where there are GPUs",
 )
 @click.option(
     "--limit",
@@ -47,13 +38,13 @@ from busbw.launch.hostfile import given_hosts
     type=Seconds(),
     default=30.0,
     show_default=True,
-    help="seconds for each stage",
+    help="give up after this time on a stage",
 )
 @fail_on_option
 @format_option
 def command(
     hosts: str,
-    hostfile: str,
+    hostfile: Path | None,
     ifname: str,
     engine: str,
     limit_s: float,

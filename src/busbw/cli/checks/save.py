@@ -7,7 +7,7 @@ import click
 
 from busbw.check.api import snapshot_file
 from busbw.check.snapshot import snapshot
-from busbw.cli.options.parameters import is_given, not_empty
+from busbw.cli.options.parameters import given_options, not_empty
 from busbw.cli.streams import print_err, print_out
 from busbw.core.errors import UsageError
 from busbw.host.limited import GivenUp, given_up, within
@@ -71,16 +71,11 @@ def prepare_folder(folder: str, hosts: Sequence[str], *, force: bool) -> None:
 
 def refuse_others() -> None:
     """UsageError for an option of the command line that excludes --save."""
-    options = {
-        parameter.name: max(parameter.opts, key=len)
-        for parameter in click.get_current_context().command.params
-    }
-    for name in EXCLUDED:
-        if is_given(name):
-            raise UsageError(
-                f"{options[name]} with --save: --save reads machines that answer now, once",
-                f"leave out {options[name]}",
-            )
+    if options := ", ".join(given_options(EXCLUDED)):
+        raise UsageError(
+            f"{options} with --save: --save reads machines that answer now, once",
+            f"leave out {options}",
+        )
 
 
 def _take(source: Source) -> tuple[str, list[str]]:

@@ -79,7 +79,11 @@ def dashboard_command() -> int:
 )
 @every_option
 @click.option(
-    "--check", default=shlex.join(systemd.CHECK), show_default=True, help="options of busbw check"
+    "--check-options",
+    "check",
+    default=shlex.join(systemd.CHECK),
+    show_default=True,
+    help="options of busbw check",
 )
 @program_option
 def systemd_command(

@@ -11,16 +11,16 @@ from busbw.cli.options.parameters import Seconds, shell_words
 from busbw.core.errors import UsageError
 
 # With these the exit code or the output is not that of the checks of this machine.
-_OTHER_OUTPUT = ("--brief", "--list")
+_OTHER_OUTPUT = ("--nagios", "--list")
 
 
 def parse_check(text: str) -> list[str]:
     """Options of `busbw check`; UsageError if its exit code would not judge this machine."""
-    words = parse("--check", check_command, text)
+    words = parse("--check-options", check_command, text)
     other = next((word for word in words if word in _OTHER_OUTPUT), None)
     if other:
         raise UsageError(
-            f"--check '{text}': with {other} the exit code is not that of busbw check",
+            f"--check-options '{text}': with {other} the exit code is not that of busbw check",
             f"leave out {other}",
         )
     return words

@@ -109,7 +109,7 @@ PLAN: Groups = (
     ("A model of busbw's", ("batch_size", "sequence", "precision", "bucket_mb")),
     ("How precisely", ("target", "check", "rounds", "iters", "steps", "warmup")),
     (
-        "A gpt of any size, with --memory",
+        "A gpt of any size, with --memory-plan",
         ("memory", *_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
     ),
     ("Output", ("format_name", "force", "history")),
@@ -126,9 +126,9 @@ TUNE: Groups = (
 )
 CHECK: Groups = (
     (MOST_USED, ("hosts", "only", "skip", "layer", "files", "expect", "everything")),
-    ("Machines", ("hostfile", "differences", "save")),
+    ("Machines", ("hostfile", "differences", "save", "force")),
     ("Readings", ("load_s", "watch_s", "since")),
-    ("What a node should have", ("learn", "force")),
+    ("What a node should have", ("learn", "accept_faults")),
     ("Output", ("format_name", "output", "brief", "fail_on", "listed")),
     ("Limits", ("limit_s",)),
 )

@@ -3,6 +3,7 @@
 import math
 import shlex
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ def is_given(parameter: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
+def given_options(parameters: Container[str]) -> list[str]:
+    """Those of the command's options, by their parameters, that the command line has itself."""
+    return [
+        max(parameter.opts, key=len)
+        for parameter in click.get_current_context().command.params
+        if parameter.name and parameter.name in parameters and is_given(parameter.name)
+    ]
+
+
 def shell_words(option: str, text: str) -> list[str]:
     """The words of an option that holds others, as a shell splits them; UsageError if it cannot."""
     try:
@@ -72,7 +82,7 @@ def refuse_format(
     context: click.Context | None,
     expected: str = "a file",
 ) -> None:
-    """UsageError if the value is the name of a format: `-o json` is meant as `--format json`."""
+    """UsageError if the value is the name of a format: `--output json` means `--format json`."""
     if parameter is None or context is None:
         return
     from busbw.report.registry import BY_NAME
@@ -138,14 +148,17 @@ class Seconds(click.ParamType[float]):
         fits = max(self.least, 0) <= seconds <= self.most and (seconds > 0 or self.zero)
         if not fits or (self.whole and not seconds.is_integer()):
             name = max(param.opts, key=len) if param else "seconds"
-            bounds = f"above 0, at most {self.most:g}"
+            bounds = f"above 0, at most {self.most:.10g}"
             if self.zero or self.least:
-                bounds = f"from {self.least:g} to {self.most:g}"
+                bounds = f"from {self.least:g} to {self.most:.10g}"
             raise UsageError(
                 f"{name} {text}: must be {'whole ' if self.whole else ''}seconds {bounds}",
-                f"give seconds or a time with its unit, like {name} 60 or {name} 1m",
+                f"give seconds or a time with its unit, like {name} {self._example()}",
             )
         return int(seconds) if self.whole else seconds
+
+    def _example(self) -> str:
+        return next((text for text in ("1m", "1s") if seconds_of(text) <= self.most), "1ms")
 
 
 def seconds_of(text: str) -> float:

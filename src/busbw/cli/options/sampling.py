@@ -7,7 +7,7 @@ import click
 from busbw.cli.options.parameters import Seconds, ShareParam, is_given
 from busbw.cli.options.shared import options
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, MAX_TIME_S
+from busbw.core.options import BY_FIELD, CPU_SWEEP_S, MAX_TIME_S
 
 if TYPE_CHECKING:
     from busbw.core.sweep import Sampling
@@ -52,8 +52,8 @@ sampling_options = options(
         default=MAX_TIME_S,
         show_default=True,
         help=(
-            "target sampling time per size and placement, in seconds; a slow operation may take up"
-            " to 2 s longer"
+            "target time per size and placement of sampling; a slow operation may take up to 2 s"
+            f" longer; on CPUs all end after {CPU_SWEEP_S:g} s if neither this nor a size is given"
         ),
     ),
     click.option(

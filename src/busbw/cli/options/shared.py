@@ -28,26 +28,30 @@ def options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
+RANKS_ON_HOSTS = "hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8"
+
+
+def hosts_options(text: str) -> Decorator:
+    """--hosts with this help, and --hostfile, for `given_hosts`."""
+    return options(
+        click.option("--hosts", default="", callback=not_empty, metavar="HOSTS", help=text),
+        click.option(
+            "--hostfile",
+            type=File(),
+            metavar="FILE",
+            help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
+        ),
+    )
+
+
 start_options = options(
     click.option(
-        "-n",
+        "-np",
         "--ranks",
         type=click.IntRange(1),
         help="number of ranks  [default: all GPUs, or 2 on CPUs]",
     ),
-    click.option(
-        "--hosts",
-        default="",
-        callback=not_empty,
-        metavar="HOSTS",
-        help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
-    ),
-    click.option(
-        "--hostfile",
-        type=File(),
-        metavar="FILE",
-        help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
-    ),
+    hosts_options(RANKS_ON_HOSTS),
     click.option(
         "--ifname",
         default="",
@@ -69,7 +73,9 @@ start_options = options(
         help="start the ranks with srun, in the current allocation or a new one",
     ),
     click.option(
-        "--nodes", type=click.IntRange(1), help="with --slurm: nodes  [default: the allocation's]"
+        "--nodes",
+        type=click.IntRange(1),
+        help="with --slurm: number of hosts  [default: the allocation's]",
     ),
     click.option(
         "--ntasks-per-node",

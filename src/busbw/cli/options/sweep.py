@@ -8,7 +8,7 @@ import click
 from busbw.cli.options.parameters import refuse_format
 from busbw.cli.options.sampling import CLASSIC_ONLY
 from busbw.core.errors import UsageError
-from busbw.core.options import OPTIONS, Option
+from busbw.core.options import CPU_FACTOR, CPU_LARGEST, OPTIONS, Option
 from busbw.core.sizes import parse_size, short_size
 
 TIMED = -1
@@ -16,6 +16,8 @@ SOAK_ROUNDS = 100  # data checks of a row: fewer rows to keep for the same data
 SWEEP_OPTIONS = [row for row in OPTIONS if not row.compat_only]
 MORE_HELP = {  # what applies only to `busbw run`
     "check": "; `timed` = also verify what the timed iterations wrote",
+    "max_bytes": f"; on CPUs {short_size(CPU_LARGEST)} if not given",
+    "step_factor": f"; on CPUs {CPU_FACTOR} if no size is given",
     "iters": "; if not given, precise timing takes as many as needed",
     **dict.fromkeys(CLASSIC_ONLY, " (classic timing)"),
 }
@@ -46,8 +48,7 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     names = [row.name(strict=True)]
     if "_" in row.long:
         names.append(f"--{row.long}")
-    if row.short != "n":  # -n means ranks, as with mpirun
-        names.append(f"-{row.short}")
+    names.append(f"-{row.short}")
     kind = "rounds" if row.field == "check" else row.kind
     metavar = kind.upper() if kind in ("size", "rounds") else None
     if row.choices:

@@ -54,7 +54,7 @@ nccl_option = click.option(
     default=FITTED,
     callback=not_empty,
     show_default=True,
-    help="release whose choice is predicted: 2.27, or latest",
+    help="release of NCCL whose choice is predicted: 2.27, or latest",
 )
 settings_options = options(
     click.option(

@@ -21,7 +21,7 @@ _PLACEMENT = (
     "--nodes",
     "--ntasks-per-node",
     "--gpus-per-node",
-    "-n",
+    "-np",
     "--ranks",
 )
 # Allowed in option values: no white space, comment or shell syntax.
@@ -72,14 +72,14 @@ def plan(
     if gpus_per_host and per_host > gpus_per_host:
         raise UsageError(
             f"--ranks {ranks}: {per_host} per host, which has {gpus_per_host} GPUs",
-            "raise --gpus-per-host",
+            "raise --gpus-per-node",
         )
     job = Plan(name, hosts, per_host, gpus_per_host, tuple(command) or DEFAULT)
     placing = [word for word in job.command if word.partition("=")[0] in _PLACEMENT]
     if job.starts_itself and placing:
         raise UsageError(
             f"{placing[0]}: the manifest places the ranks",
-            "leave it out, and give --hosts and --ranks before `--`",
+            "leave it out, and give --nodes and --ranks before `--`",
         )
     return job
 

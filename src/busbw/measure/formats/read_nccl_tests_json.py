@@ -64,9 +64,11 @@ def of_document(document: object, whole: bool, collective: str | None = None) ->
     try:
         run = msgspec.convert(document, NcclTestsDocument)
     except msgspec.ValidationError as error:
-        keys = ", ".join(list(document)[:6]) if isinstance(document, dict) else ""
-        content = f"its keys are {keys}" if keys else "an empty object"
-        raise UsageError(f"nccl-tests JSON: {error}; {content}", HINT) from error
+        keys = list(document) if isinstance(document, dict) else []
+        content = f"its keys are {', '.join(keys[:6])}" if keys else "an empty object"
+        if set(keys) & {"config", "results", "nccl_version", "start_time"}:
+            raise UsageError(f"nccl-tests JSON: {error}; {content}", HINT) from error
+        raise UsageError(f"JSON that busbw does not know; {content}", reading.FORMATS) from error
     return _result(run, whole, collective)
 
 

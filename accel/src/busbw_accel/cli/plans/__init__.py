@@ -1,0 +1,1 @@
+"""Parts of `busbw plan`: a training of busbw's, the user's own, a pattern, and losses."""

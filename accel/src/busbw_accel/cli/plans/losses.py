@@ -4,22 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from busbw.cli.options import groups
-from busbw.cli.options.parameters import COUNT, ShareParam, is_given
+from busbw.cli.options.parameters import COUNT, ShareParam, given_options, is_given
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
+from busbw.core import json_codec
 from busbw.core.errors import UsageError
 from busbw.core.finding import exit_of
 from busbw.pattern import capture
 from busbw_accel.cli.plans.recorded import UserTraining, short
 from busbw_accel.train.losses.runs import FILE, LossRuns
-from busbw_accel.train.losses.verdicts import judge, text
+from busbw_accel.train.losses.verdicts import report, text
 from busbw_accel.train.methods import NONE, parse_all
 
 # Options that say something about the runs of a comparison.
-OWN = {"losses", "tolerance", "compare", "rounds", "capture_limit_s", "folder"}
+OWN = {"losses", "tolerance", "compare", "rounds", "capture_limit_s", "folder", "format_name"}
 losses_options = options(
     click.option(
         "--losses",
@@ -32,7 +34,7 @@ losses_options = options(
         type=ShareParam(0.0, 10.0),
         default="1%",
         show_default=True,
-        help="with --losses: a loss that is higher by at most this passes",
+        help="with --losses: largest difference treated as equal, of a higher loss",
     ),
 )
 
@@ -40,16 +42,21 @@ losses_options = options(
 def check_alone() -> None:
     """UsageError for options of a plan that do not belong to --losses."""
     listed = {name for _, names in groups.PLAN for name in names}
-    for parameter in click.get_current_context().command.params:
-        name = parameter.name or ""
-        if name in listed - OWN and is_given(name):
-            raise UsageError(
-                f"{max(parameter.opts, key=len)} does not go with --losses, which only trains",
-                f"leave it out; the losses of all steps are in {FILE} of --output FOLDER",
-            )
+    if options := given_options(listed - OWN):
+        raise UsageError(
+            f"{', '.join(options)} does not go with --losses, which only trains",
+            f"leave it out; the losses of all steps are in {FILE} of --output FOLDER",
+        )
 
 
-def run(training: UserTraining, steps: int, tolerance: float, compare: str, rounds: int) -> int:
+def run(
+    training: UserTraining,
+    steps: int,
+    tolerance: float,
+    compare: str,
+    rounds: int,
+    format_name: str,
+) -> int:
     """Make all runs and print the comparison; the exit code is that of its verdicts."""
     methods = [method.name for method in parse_all(compare)] if compare else []
     methods = [name for name in methods if name != NONE]
@@ -73,9 +80,12 @@ def run(training: UserTraining, steps: int, tolerance: float, compare: str, roun
         folder,
     )
     runs.run()
-    rows = judge(runs, tolerance)
-    print_out(text(runs, rows, width()))
-    return int(exit_of(row.verdict for row in rows))
+    compared = report(runs, tolerance)
+    if format_name == "json":
+        print_out(msgspec.json.format(json_codec.encode(compared), indent=1).decode() + "\n")
+    else:
+        print_out(text(compared, width()))
+    return int(exit_of(row.verdict for row in compared.methods))
 
 
 def take(fields: dict[str, Any]) -> tuple[int, float]:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, File, Seconds, is_given, not_empty
+from busbw.cli.options.parameters import COUNT, File, Seconds, is_given, not_empty, option_of
 from busbw.cli.options.shared import options
 from busbw.cli.streams import print_err
 from busbw.core.env import CAPTURE
@@ -59,11 +59,10 @@ recorded_options = options(
         help="of COMMAND: seconds until its steps must be recorded",
     ),
     click.option(
-        "-o",
         "--output",
         "folder",
         type=File(written=True, folder=True),
-        help="of COMMAND: folder for what was recorded  [default: not kept]",
+        help="of COMMAND: write the record to this folder  [default: not kept]",
     ),
 )
 
@@ -154,9 +153,9 @@ def take_request(model_name: str | None, fields: dict[str, Any]) -> UserTraining
         return None
     for name in OWN_TRAINING:
         if is_given(name):
-            option = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{option} is for busbw's own models, not for a training of yours", "leave it out"
+                f"{option_of(name)} is for busbw's own models, not for a training of yours",
+                "leave it out",
             )
     return UserTraining(file, command, steps, limit_s, folder)
 
@@ -190,7 +189,7 @@ def launch_target(recorded: RecordedStep, where: LaunchTarget) -> LaunchTarget:
         raise UsageError(
             f"{len(recorded.hosts)} of {recorded.ranks} ranks were recorded, so that their hosts"
             " are unknown",
-            "name all: --hosts h1:1,h2:1; -o needs a folder that the hosts share",
+            "name all: --hosts h1:1,h2:1; --output needs a folder that the hosts share",
         )
     if len(set(recorded.hosts)) == 1:
         return LaunchTarget(ranks=recorded.ranks, ifname=where.ifname)

@@ -1,4 +1,4 @@
-"""`busbw plan gpt --memory`: what fits, and where to keep a model's states."""
+"""`busbw plan gpt --memory-plan`: what fits, and where to keep a model's states."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from busbw_accel.train.types import StatesSpec
 OPTIONS = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
 memory_options = options(
     click.option(
-        "--memory",
+        "--memory-plan",
+        "memory",
         is_flag=True,
         help="gpt only: plan where its states are kept, instead of the exchange of gradients",
     ),
@@ -31,29 +32,29 @@ memory_options = options(
         "--host-memory",
         default="",
         callback=not_empty,
-        help="with --memory: host memory for states, like 100G  [default: read]",
+        help="with --memory-plan: host memory for states, like 100G  [default: read]",
     ),
     click.option(
-        "--tflops", type=POSITIVE, help="with --memory: bf16 TFLOP/s that the GPU reaches"
+        "--tflops", type=POSITIVE, help="with --memory-plan: bf16 TFLOP/s that the GPU reaches"
     ),
     click.option(
         "--pcie",
         type=Rate("55GB/s"),
-        help="with --memory: rate of a copy between host and GPU: 55GB/s",
+        help="with --memory-plan: rate of a copy between host and GPU: 55GB/s",
     ),
     click.option(
         "--adam-rate",
         type=POSITIVE,
-        help="with --memory: AdamW's updates on the CPU, in 1e9 a second",
+        help="with --memory-plan: AdamW's updates on the CPU, in 1e9 a second",
     ),
     click.option(
         "--system",
         default="",
         callback=not_empty,
-        help="with --memory: GPUs in words, like h100x8, for the rate of PCIe",
+        help="with --memory-plan: GPUs in words, like h100x8, for the rate of PCIe",
     ),
     click.option(
-        "--max-norm", type=POSITIVE, help="with --memory: gradients are clipped to this norm"
+        "--max-norm", type=POSITIVE, help="with --memory-plan: gradients are clipped to this norm"
     ),
 )
 
@@ -65,17 +66,21 @@ def take_memory(fields: dict[str, Any], states: StatesSpec | None) -> dict[str, 
     asked = fields.pop("memory")
     values = {name: fields.pop(name) for name in OPTIONS}
     if states is None and asked:
-        raise UsageError("--memory is for the model gpt", "busbw plan gpt --params 8B --memory")
+        raise UsageError(
+            "--memory-plan is for the model gpt", "busbw plan gpt --params 8B --memory-plan"
+        )
     if states is not None and not asked:
         raise UsageError(
             "busbw plan gpt plans memory only",
-            "add --memory, or plan the exchange of gradients of gpt2",
+            "add --memory-plan, or plan the exchange of gradients of gpt2",
         )
     if asked:
         return values
     for name, value in values.items():
         if value not in ("", None):
-            raise UsageError(f"--{name.replace('_', '-')} is for plans of memory", "add --memory")
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for plans of memory", "add --memory-plan"
+            )
     return None
 
 

@@ -30,9 +30,9 @@ def _works(device: torch.device) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
     try:
-        from busbw_accel.codecs.kernels import undo
+        from busbw_accel.codecs.kernels import not_finite
 
-        undo.restore(
+        not_finite.restore(
             torch.zeros(1, dtype=torch.float32, device=device),
             None,
             torch.zeros(1, dtype=torch.int32, device=device),

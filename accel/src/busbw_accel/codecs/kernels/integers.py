@@ -10,7 +10,7 @@ import triton.language as tl
 
 from busbw_accel.codecs.base import LEAST_SCALE, SCALE_BYTES, row_bytes
 from busbw_accel.codecs.kernels.averaging import exact, share
-from busbw_accel.codecs.kernels.undo import note_not_finite
+from busbw_accel.codecs.kernels.not_finite import note_not_finite
 from busbw_accel.methods import BLOCK
 
 # Lengths of gradients are not in do_not_specialize: most are multiples of 16, for which Triton

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from busbw_accel.codecs.base import RESIDUAL, State
 from busbw_accel.codecs.kernels.averaging import divided, exact, share
+from busbw_accel.codecs.kernels.not_finite import note_not_finite, restore
 from busbw_accel.codecs.kernels.orthonormal import (
     narrow,
     orthonormal,
@@ -18,7 +19,6 @@ from busbw_accel.codecs.kernels.orthonormal import (
     turns_of,
 )
 from busbw_accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
-from busbw_accel.codecs.kernels.undo import note_not_finite, restore
 from busbw_accel.codecs.powersgd_math import MatrixLayout, apart, room
 from busbw_accel.communicator import Communicator
 

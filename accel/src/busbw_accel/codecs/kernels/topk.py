@@ -13,7 +13,7 @@ import triton.language as tl
 from busbw_accel.codecs import sparse_packing
 from busbw_accel.codecs.base import CORRECTION, FAR, FILL, STEP_TURN, TURN, State
 from busbw_accel.codecs.kernels.averaging import exact, share
-from busbw_accel.codecs.kernels.undo import note_not_finite
+from busbw_accel.codecs.kernels.not_finite import note_not_finite
 
 TILE = 1024  # larger tiles are slower because of their inner prefix sum
 SAMPLE = 1 << 15

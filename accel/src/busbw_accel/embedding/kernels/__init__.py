@@ -1,6 +1,5 @@
-"""The steps of a lookup and an update in Triton, see torch_steps.Steps.
-
-`steps` calls the kernels, and steps.KernelLookup says what they write: slots, leaders, codes.
+"""Whether Triton's kernels of embedding tables can be used. `steps` calls them: the steps of a
+lookup and an update (torch_steps.Steps). steps.KernelLookup says what they write.
 """
 
 import importlib.util

@@ -5,9 +5,9 @@ same seeds. Steps of one run follow each other, and are not independent samples.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+import msgspec
 
 from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
@@ -18,6 +18,7 @@ from busbw_accel.train.losses.runs import LossRuns, ScriptLosses, last_quarter
 from busbw_accel.train.methods import NONE, parse
 from busbw_accel.train.rounds_text import note, plus_minus
 
+ALIKE = "all rounds are alike"
 MORE = "more --rounds or --losses may tell"
 NO_BUCKET = f"no bucket has the {Settings().compress_least} bytes from which it compresses"
 COLUMNS = (
@@ -29,8 +30,7 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MethodLoss:
+class MethodLoss(msgspec.Struct, frozen=True):
     """A row of the table. `share`: above the loss of plain DDP, as a share of it."""
 
     method: str
@@ -39,6 +39,41 @@ class MethodLoss:
     interval: Interval | None
     verdict: Verdict
     text: str
+
+
+class LossReport(msgspec.Struct, kw_only=True):
+    """The comparison of a training's losses; `loss` is that of plain DDP."""
+
+    name: str
+    ranks: int
+    rounds: int
+    steps: int
+    tolerance: float
+    loss: float
+    methods: list[MethodLoss]
+    notes: list[str] = []
+
+
+def report(runs: LossRuns, tolerance: float) -> LossReport:
+    plain = list(runs.of(NONE).values())
+    steps = min(len(run.losses) for run in runs.done)
+    rows = judge(runs, tolerance)
+    notes = list(runs.notes())
+    if any(row.text == ALIKE for row in rows):
+        notes.append(
+            "the script's seeds are not those that busbw shifts: {round} in COMMAND stands for the"
+            " number of the round, as in --seed {round}"
+        )
+    return LossReport(
+        name=runs.name,
+        ranks=plain[0].world,
+        rounds=len(plain),
+        steps=steps,
+        tolerance=tolerance,
+        loss=fmean(_mean(run, steps) for run in plain),
+        methods=rows,
+        notes=notes,
+    )
 
 
 def judge(runs: LossRuns, tolerance: float) -> list[MethodLoss]:
@@ -72,7 +107,7 @@ def _judged(
     shares = [(value - before) / abs(base) for value, before in pairs]
     interval = mean_interval(shares)
     if alike or interval is None:
-        text = "one round has no interval" if interval is None else "all rounds are alike"
+        text = "one round has no interval" if interval is None else ALIKE
         return MethodLoss(method, loss, fmean(shares), None, Verdict.UNKNOWN, text)
     verdict, text = _verdict(interval, tolerance)
     return MethodLoss(method, loss, fmean(shares), interval, verdict, text)
@@ -97,28 +132,21 @@ def _verdict(interval: Interval, tolerance: float) -> tuple[Verdict, str]:
     return Verdict.PASS, "not distinguishable from none"
 
 
-def text(runs: LossRuns, rows: Sequence[MethodLoss], width: int | None = None) -> str:
+def text(report: LossReport, width: int | None = None) -> str:
     """The whole answer."""
-    plain = list(runs.of(NONE).values())
-    steps = min(len(run.losses) for run in runs.done)
-    last = len(last_quarter(range(steps)))
-    meaning = note(len(plain))
+    last = len(last_quarter(range(report.steps)))
+    meaning = note(report.rounds)
     head = (
-        f"# {runs.name}: DistributedDataParallel on {counted(plain[0].world, 'rank')},"
-        f" {counted(len(plain), 'round')}{', each with other seeds' if meaning else ''}\n"
-        f"# loss: the mean of the last {last} of {counted(steps, 'step')}, over ranks and rounds\n"
-        + (f"# {meaning}, between runs with the same seeds\n" if meaning else "")
+        f"# {report.name}: DistributedDataParallel on {counted(report.ranks, 'rank')},"
+        f" {counted(report.rounds, 'round')}{', each with other seeds' if meaning else ''}\n"
+        f"# loss: the mean of the last {last} of {counted(report.steps, 'step')}, over ranks and"
+        " rounds\n" + (f"# {meaning}, between runs with the same seeds\n" if meaning else "")
     )
-    base = fmean(_mean(run, steps) for run in plain)
-    first = MethodLoss(NONE, base, 0.0, None, Verdict.SKIP, "plain DDP")
-    table = aligned(COLUMNS, [first, *rows], width, wrap_last=True)
-    notes = "".join(f"note: {line}\n" for line in runs.notes())
-    if any(row.text == "all rounds are alike" for row in rows):
-        notes += (
-            "note: the script's seeds are not those that busbw shifts: {round} in COMMAND stands"
-            " for the number of the round, as in --seed {round}\n"
-        )
-    lines = "".join(f"  {parse(row.method).code}\n" for row in rows if row.verdict is Verdict.PASS)
+    first = MethodLoss(NONE, report.loss, 0.0, None, Verdict.SKIP, "plain DDP")
+    table = aligned(COLUMNS, [first, *report.methods], width, wrap_last=True)
+    notes = "".join(f"note: {line}\n" for line in report.notes)
+    passed = (row for row in report.methods if row.verdict is Verdict.PASS)
+    lines = "".join(f"  {parse(row.method).code}\n" for row in passed)
     return wrapped(head, width) + "\n" + table + wrapped(notes + lines, width)
 
 

@@ -24,7 +24,7 @@ from busbw_accel.train.states.trainers import Trainer, make_trainer
 from busbw_accel.train.types import StatesUse, TrainingRuns, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
-PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
+PLAN_FIRST = "busbw plan gpt --memory-plan says before a run what fits"
 COMPUTE_BYTES = 4  # of a parameter, at least: its weight and its gradient in bf16
 # The errors of malloc and of cudaHostAlloc.
 _NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")

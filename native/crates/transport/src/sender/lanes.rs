@@ -1,5 +1,5 @@
-//! Called by the I/O threads of a sending end: chunks to send, acknowledgements, streams that stall
-//! or end.
+//! Called by the I/O threads of a sending end, for a lane, which is one TCP stream: chunks to send,
+//! acknowledgements, streams that stall or end.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
-"""Samples recorded on two H100: one program as NCCL's log and PyTorch's trace saw it, and one as
-busbw's profiler plugin did.
+"""Samples recorded on two H100, read without a GPU: one program as NCCL's log and PyTorch's trace
+saw it, and one as busbw's profiler plugin did.
 """
 
 import gzip

@@ -1,5 +1,6 @@
-"""Kernels that restore what a codec keeps (its residual) after a step that is skipped for gradients
-that are not finite, and that set to NaN what a failed exchange left.
+"""Values that are not finite: kernels that notice them for all codecs, that restore what a codec
+keeps (its residual) after a step that is skipped for them, and that set to NaN what a failed
+exchange left.
 """
 
 import torch

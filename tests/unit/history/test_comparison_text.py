@@ -12,7 +12,7 @@ from busbw.core import json_codec
 from busbw.core.cells import CellKey
 from busbw.core.comparison import SCHEMA, ComparedCell, ComparedSide, Comparison, ComparisonVerdict
 from busbw.core.result import Result
-from busbw.history import comparison
+from busbw.history import comparison_text
 from busbw.measure.formats.markdown import plain
 from busbw.report.read import read
 from busbw.stats.compare import compare
@@ -70,8 +70,8 @@ def test_infiniband_beside_sockets_of_two_hosts(
         for name in ("ib.txt", "sockets.txt")
     ]
     compared = compare(*runs)
-    golden("comparison/h20_ib.txt", comparison.text(compared, COLUMNS))
-    golden("comparison/h20_ib.md", comparison.markdown(compared))
+    golden("comparison/h20_ib.txt", comparison_text.text(compared, COLUMNS))
+    golden("comparison/h20_ib.md", comparison_text.markdown(compared))
 
 
 def test_junit_has_a_failure_for_what_makes_the_exit_code_1(
@@ -84,8 +84,8 @@ def test_junit_has_a_failure_for_what_makes_the_exit_code_1(
         cell(4096, ComparisonVerdict.AMBIGUOUS),
         cell(8192, ComparisonVerdict.UNMATCHED, None),
     ]
-    golden("junit/compare.xml", comparison.junit(make_comparison(*cells)))
-    assert 'errors="1"' in comparison.junit(make_comparison(cells[-1])), "exit code 3"
+    golden("junit/compare.xml", comparison_text.junit(make_comparison(*cells)))
+    assert 'errors="1"' in comparison_text.junit(make_comparison(cells[-1])), "exit code 3"
 
 
 def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
@@ -95,15 +95,15 @@ def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
         cell(4096, ComparisonVerdict.SLOWER, 1.03),
     )
     assert (
-        comparison.summary(slower)
+        comparison_text.summary(slower)
         == "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the"
         " tolerance of 5 %"
     )
-    assert comparison.summary(make_comparison(cell(8, ComparisonVerdict.SLOWER, 1.03))).endswith(
-        "; none by more than the tolerance of 5 %"
-    )
+    assert comparison_text.summary(
+        make_comparison(cell(8, ComparisonVerdict.SLOWER, 1.03))
+    ).endswith("; none by more than the tolerance of 5 %")
     assert (
-        comparison.summary(
+        comparison_text.summary(
             make_comparison(
                 cell(8, ComparisonVerdict.SAME), cell(16, ComparisonVerdict.FASTER, 0.9)
             )
@@ -111,23 +111,23 @@ def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
         == "none of 2 cells slower, 1 faster"
     )
     assert (
-        comparison.summary(make_comparison(cell(8, ComparisonVerdict.AMBIGUOUS)))
+        comparison_text.summary(make_comparison(cell(8, ComparisonVerdict.AMBIGUOUS)))
         == "no verdict on any of 1 cell"
     )
-    assert comparison.summary(make_comparison()) == "no verdict on any of 0 cells"
+    assert comparison_text.summary(make_comparison()) == "no verdict on any of 0 cells"
 
 
 def test_empty_columns_are_left_out() -> None:
     titles = [
         column.title
-        for column in comparison.columns(
+        for column in comparison_text.columns(
             make_comparison(cell(8, ComparisonVerdict.SAME), cell(16, ComparisonVerdict.SAME))
         )
     ]
     assert titles == ["size", "placement", "time A", "time B", "B / A", "interval", "verdict"]
     mixed = [
         column.title
-        for column in comparison.columns(
+        for column in comparison_text.columns(
             make_comparison(
                 cell(8, ComparisonVerdict.SAME), cell(8, ComparisonVerdict.SAME, dtype="half")
             )
@@ -136,7 +136,7 @@ def test_empty_columns_are_left_out() -> None:
     assert "type" in mixed
     without = [
         column.title
-        for column in comparison.columns(
+        for column in comparison_text.columns(
             make_comparison(cell(8, ComparisonVerdict.UNMATCHED, None))
         )
     ]
@@ -144,7 +144,7 @@ def test_empty_columns_are_left_out() -> None:
 
 
 def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
-    lines = comparison.text(
+    lines = comparison_text.text(
         make_comparison(cell(8, ComparisonVerdict.SAME), notes=("ranks: 2 in A, 4 in B",))
     ).splitlines()
     assert lines[:3] == [
@@ -165,7 +165,7 @@ def test_markdown_folds_unchanged_cells_and_escapes_names() -> None:
         make_comparison(cell(8, ComparisonVerdict.SAME), cell(16, ComparisonVerdict.SLOWER, 1.2)),
         a=side("a|<b>.json"),
     )
-    text = comparison.markdown(compared)
+    text = comparison_text.markdown(compared)
     above, folded = text.split("<details>")
     assert "| **slower** |" in above
     assert "| same |" not in above
@@ -179,7 +179,7 @@ def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
         cell(16, ComparisonVerdict.UNMATCHED, None),
         cell(32, ComparisonVerdict.SLOWER, float("inf")),
     )
-    text = comparison.json(compared)
+    text = comparison_text.json(compared)
     assert json.loads(text)["schema"] == "busbw.comparison/1"
     assert json.loads(text)["cells"][0]["verdict"] == "same"
     assert json_codec.decode(text, Comparison) == compared
@@ -202,7 +202,7 @@ def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
     ],
 )
 def test_ratios_as_words(ratio: float | None, text: str) -> None:
-    assert comparison.ratio_text(ratio) == text
+    assert comparison_text.ratio_text(ratio) == text
 
 
 def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Result]) -> None:
@@ -211,8 +211,8 @@ def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Res
         assert (
             len(compared.of(ComparisonVerdict.SAME)) == len(compared.cells) == 2 * len(result.rows)
         )
-        assert comparison.text(compared)
-        assert comparison.markdown(compared)
+        assert comparison_text.text(compared)
+        assert comparison_text.markdown(compared)
 
 
 def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., Result]) -> None:
@@ -225,14 +225,14 @@ def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., 
         library=msgspec.structs.replace(make().library, engine="mpi"),
     )
     compared = compare([("a", make())], [("b", other)])
-    (warning,) = comparison.warnings(compared)
+    (warning,) = comparison_text.warnings(compared)
     assert not any("ranks" in note for note in compared.notes), "once is enough"
     for part in ("nccl engine / mpi engine", "2 ranks / 16 ranks", "NVIDIA H200 / EPYC"):
         assert part in warning
-    assert f"\nwarning: {warning}\n" in comparison.text(compared)
-    assert f"**Warning:** {plain(warning)}" in comparison.markdown(compared)
-    assert json.loads(comparison.json(compared))["warnings"] == [warning]
-    assert comparison.warnings(compare([("a", make())], [("b", make())])) == []
+    assert f"\nwarning: {warning}\n" in comparison_text.text(compared)
+    assert f"**Warning:** {plain(warning)}" in comparison_text.markdown(compared)
+    assert json.loads(comparison_text.json(compared))["warnings"] == [warning]
+    assert comparison_text.warnings(compare([("a", make())], [("b", make())])) == []
 
 
 def test_all_formats_share_verdicts_and_confidence() -> None:
@@ -242,13 +242,13 @@ def test_all_formats_share_verdicts_and_confidence() -> None:
         cell(32, ComparisonVerdict.AMBIGUOUS),
         notes=("few samples",),
     )
-    document = json.loads(comparison.json(compared))
+    document = json.loads(comparison_text.json(compared))
     assert [document["summary"], *document["closing"]] == [
-        comparison.summary(compared),
-        *comparison.closing(compared),
+        comparison_text.summary(compared),
+        *comparison_text.closing(compared),
     ]
-    for text in (comparison.text(compared), comparison.markdown(compared)):
-        for sentence in (comparison.summary(compared), *comparison.closing(compared)):
+    for text in (comparison_text.text(compared), comparison_text.markdown(compared)):
+        for sentence in (comparison_text.summary(compared), *comparison_text.closing(compared)):
             assert sentence in text
         assert [text.count(verdict) >= 1 for verdict in ("same", "slower", "ambiguous")] == [
             True
