@@ -43,7 +43,7 @@ def test_a_quiet_run_shows_size_phase_and_time_left() -> None:
         "--engine",
         "mpi",
         "-np",
-        "1",
+        "2",
         "-b",
         "64M",
         "-e",
@@ -72,7 +72,7 @@ def test_no_progress_line_is_written_to_a_pipe() -> None:
         "--precision",
         "0.0001",
         "--max-time",
-        "2.5",
+        "3",
     ]
     done = subprocess.run(
         [sys.executable, "-m", "busbw", "run", *argv],
