@@ -37,7 +37,6 @@ os.environ.pop("BUSBW_REFERENCE", None)
 # Some images switch it off: hundreds of processes would compile the same modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would build a grammar
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # not the settings of whoever runs the tests
 # jsonschema imports it, for three seconds, and uses it to check formats, which no test does
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]

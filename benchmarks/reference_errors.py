@@ -9,14 +9,16 @@ best. `--write` also writes src/busbw/model/reference/bands.json.
 
 import csv
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from busbw.core.sizes import format_size
 from busbw.model.forecast import comparable, links_of, unlimited
@@ -109,7 +111,8 @@ def all_cases() -> list[Case]:
     curves = built_in().published
     chosen = choices_of(curves)
     boards = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
-    fits = {curve.run: fitted(chosen, curve.run) for curve in curves if curve.hosts > 1}
+    runs = dict.fromkeys(curve.run for curve in curves if curve.hosts > 1)
+    fits = {run: fitted(chosen, run) for run in runs}
     no_run = cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run), fits)
     no_gpu = cases(boards, chosen, lambda left: without(lambda curve: curve.gpu == left.gpu))
     found = [case for case in no_run if _kind(case) != (Scope.HOST, ExpectedBasis.SIMILAR)]
@@ -281,20 +284,22 @@ def fitted(chosen: Chosen, left_out: str = "") -> Coefficients:
     of all_reduce, which have others with Simple, and reduction in the network's switches are left
     out.
     """
-    points: dict[str, list[tuple[Parts, float]]] = defaultdict(list)
+    points: list[tuple[str, Parts, float]] = []
     for (curve, size), choice in chosen.items():
         ring = curve.collective == "all_reduce" and choice.algorithm == RING
         of_hosts = curve.hosts > 1 and curve.per_host <= BOARD and curve.algorithm != SHARP
         if of_hosts and curve.run != left_out and not ring:
             time_s = curve.time_s(size)
             assert time_s is not None
-            points[curve.run].append((choice.parts, time_s))
+            points.append((curve.run, choice.parts, time_s))
+    sizes_of = Counter(run for run, _, _ in points)
+    shares = np.array([1 / sizes_of[run] for run, _, _ in points])  # each run counts once
+    columns = zip(*((parts.latency_s, parts.transfer_s) for _, parts, _ in points), strict=True)
+    all_parts: Any = Parts(*map(np.array, columns))
+    measured_s = np.array([time_s for _, _, time_s in points])
 
     def loss(fit: Coefficients) -> float:
-        return sum(
-            fmean(abs(log(fit.time_s(parts) / time_s)) for parts, time_s in run)
-            for run in points.values()
-        )
+        return float(shares @ np.abs(np.log(fit.time_s(all_parts) / measured_s)))
 
     return _descend(loss, HOSTS_FIT)
 

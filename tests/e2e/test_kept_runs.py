@@ -16,10 +16,14 @@ from busbw.history.place import history_file
 from busbw.history.store import opened
 from busbw.launch import mpirun
 
-BUSBW = (sys.executable, "-m", "busbw")
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 SIM = ("run", "all_reduce", "--engine", "sim", "-np", "2", "-b", "1K", "-e", "4K")
 MPI = ("run", "all_reduce", "-np", "2", "-e", "64", "--iters", "3")
 LIMIT_S = 100
+
+
+def busbw() -> tuple[str, ...]:
+    return (sys.executable, "-m", "busbw")
 
 
 def kept(data_home: Path) -> list[str]:
@@ -61,7 +65,7 @@ def test_of_the_ranks_of_an_outer_launcher_one_keeps_the_run(
     data_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outer = mpirun.command(mpirun.find(), [], 2)
-    words = [*outer, *BUSBW, "run", "all_reduce", "-e", "64", "--iters", "3"]
+    words = [*outer, *busbw(), "run", "all_reduce", "-e", "64", "--iters", "3"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert kept(data_home) == ["all_reduce"]
@@ -77,7 +81,7 @@ def test_a_run_with_an_injected_fault_is_not_kept(data_home: Path) -> None:
 def test_runs_that_end_at_once_are_all_kept(data_home: Path) -> None:
     runs = [
         subprocess.Popen(
-            [*BUSBW, *SIM, "--sim", f"seed={number}"],
+            [*busbw(), *SIM, "--sim", f"seed={number}"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -33,7 +33,10 @@ from busbw.stats.history import check
 from busbw.stats.sampling import next_step
 from busbw.ui.number_formats import bandwidth_text, time_text
 
-pytestmark = pytest.mark.xdist_group("one figure")  # each result is measured once
+pytestmark = [
+    pytest.mark.xdist_group("one figure"),  # each result is measured once
+    pytest.mark.usefixtures("ranks_are_forks"),
+]
 SIZES = ("-b", "1K", "-e", "4K", "-f", "2", "--check", "0")
 RUNS = {
     "sim": ("--engine", "sim", "--ranks", "2", "--sim", "noise=0.1,outlier=0.05"),

@@ -8,6 +8,9 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 LIMIT_S = 100
 LINE = re.compile(r"timing: 64M (out of|in) place(, about \d+ s left)?")
 

@@ -9,6 +9,7 @@ import pytest
 
 from busbw.cli.main import guarded
 
+pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 ROOT = Path(__file__).parents[2]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
 LOG = ROOT / "tests" / "recorded" / "nccl_tests" / "all_reduce_2xH200_one_process.txt"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.netlab
+pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 NAMES = ",".join(f"10.77.0.{number}" for number in range(1, 5))

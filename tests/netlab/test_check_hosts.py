@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.netlab
+pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 
 BOTH = ("--hosts", "10.77.0.1,10.77.0.2")
 ONE_SILENT = ("--hosts", "10.77.0.1,10.77.0.9", "--only", "kernel-port-range")

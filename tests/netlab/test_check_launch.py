@@ -14,7 +14,7 @@ import pytest
 
 from busbw.check.doctor import launching
 
-pytestmark = pytest.mark.netlab
+pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 HOSTS = ("--hosts", "10.77.0.1:1,10.77.0.2:1", "--engine", "mpi")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.netlab
+pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 
 Run = Callable[..., Any]
 SOURCE = str(Path(__file__).parents[2] / "src")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.netlab
+pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 NETWORK = "10.77.0.0/24"

@@ -9,6 +9,8 @@ from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import ETHERNET, ROCE, LinkFinding, LinkFlow, WatchInterval
 
+NAME = "gpu000"  # of all nodes when they are recorded; each gets its own of the same length
+
 
 def watched_lines(count: int = 60) -> bytes:
     """A minute of two ports, of which one loses packets at second 30 and is gone at second 40."""
@@ -38,14 +40,19 @@ def watched_lines(count: int = 60) -> bytes:
 
 def node_snapshots(folder: Path, count: int = 12) -> Path:
     """Snapshots of nodes of which the seventh has another kernel and the ninth a small MTU."""
+    odd = {7: {"/proc/sys/kernel/osrelease": "6.8.0-<i>"}, 9: {"/sys/class/net/eth0/mtu": "1500"}}
+    texts = {number: _snapshot(files) for number, files in ({0: {}} | odd).items()}
     for number in range(1, count + 1):
-        tree = healthy()
         name = f"gpu{number:03}"
-        tree.file("/proc/sys/kernel/hostname", name)
-        tree.file("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {name}")
-        if number == 7:
-            tree.file("/proc/sys/kernel/osrelease", "6.8.0-<i>")
-        if number == 9:
-            tree.file("/sys/class/net/eth0/mtu", "1500")
-        (folder / f"{name}.jsonl").write_text(snapshot(tree.source()))
+        text = texts.get(number, texts[0]).replace(NAME, name)
+        (folder / f"{name}.jsonl").write_text(text)
     return folder
+
+
+def _snapshot(files: dict[str, str]) -> str:
+    tree = healthy()
+    tree.file("/proc/sys/kernel/hostname", NAME)
+    tree.file("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {NAME}")
+    for path, text in files.items():
+        tree.file(path, text)
+    return snapshot(tree.source())

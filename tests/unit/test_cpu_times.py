@@ -35,7 +35,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         )
 
     monkeypatch.setattr(module, "os", SimpleNamespace(times=times))
-    monkeypatch.setattr(module, "_text", lambda _: "")
+    monkeypatch.setattr(module, "_threads", list)
     return module
 
 
@@ -69,7 +69,7 @@ def test_a_child_that_lives_is_counted() -> None:
     assert module._used_s() >= lives_s - 0.05, "and not counted again once it has ended"
 
 
-def test_reports_get_the_time_since_the_one_before(plugin: ModuleType) -> None:
+def test_a_tests_last_report_has_the_time_since_the_test_before(plugin: ModuleType) -> None:
     times, output = plugin._Times(), {}
     ended(
         times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(workeroutput=output)))
@@ -78,10 +78,10 @@ def test_reports_get_the_time_since_the_one_before(plugin: ModuleType) -> None:
         "a worker's start is counted by the process that prints"
     )
     reports = [
-        ended(times.pytest_runtest_makereport(), SimpleNamespace(nodeid="a.py::one"))
-        for _ in range(2)
+        ended(times.pytest_runtest_makereport(), SimpleNamespace(when=when))
+        for when in ("setup", "call", "teardown") * 2
     ]
-    assert [report.cpu_s for report in reports] == [1.0, 1.0]  # type: ignore[attr-defined]
+    assert [report.cpu_s for report in reports] == [0.0, 0.0, 1.0] * 2  # type: ignore[attr-defined]
 
 
 def test_times_are_added_and_the_largest_are_first(plugin: ModuleType) -> None:

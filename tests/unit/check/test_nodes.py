@@ -96,7 +96,7 @@ def test_100_nodes_are_compared_within_2_5_cpu_s_and_25_mb(tmp_path, capfd, cpu_
 
 def test_many_snapshots_give_the_findings_of_each(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "FILES_EACH", 2)  # two processes
-    text = snapshot(healthy().source())
+    text = archive("gpu-1", "9000")
     files = [str(tmp_path / f"{number:02}.jsonl") for number in range(5)]
     for file in files:
         Path(file).write_text(text)
@@ -109,7 +109,7 @@ def test_many_snapshots_give_the_findings_of_each(tmp_path, monkeypatch):
 
 def test_the_snapshot_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "FILES_EACH", 3)
-    text = snapshot(healthy().source())
+    text = archive("gpu-1", "9000")
     for number in range(3 * cluster.FILES_EACH):
         (tmp_path / f"{number:02}.jsonl").write_text(text if number != 7 else "garbage\n")
     report = cluster.recorded_nodes(sorted(map(str, tmp_path.iterdir())), CHECKS)

@@ -4,6 +4,7 @@ and the manual pages are made from.
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,10 +108,15 @@ def of_reference(_verdict: Verdict, _patch: Patch) -> Words:
 
 def judged_machine(name: str, verdict: Verdict) -> str:
     """A snapshot with a finding of this verdict."""
+    Path(name).write_text(snapshot_of(verdict))
+    return name
+
+
+@cache
+def snapshot_of(verdict: Verdict) -> str:
     tree = healthy()
     MACHINES[verdict](tree)
-    Path(name).write_text(snapshot(tree.source()))
-    return name
+    return snapshot(tree.source())
 
 
 def of_check(verdict: Verdict, _patch: Patch) -> Words:

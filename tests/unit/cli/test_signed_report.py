@@ -2,6 +2,8 @@
 computed anew from it alone.
 """
 
+import contextlib
+import io
 import json
 import shutil
 import subprocess
@@ -55,17 +57,21 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def printed(measured: Path) -> str:
+    """What the command printed that wrote the results as a signed page."""
+    with contextlib.chdir(measured), contextlib.redirect_stdout(io.StringIO()) as output:
+        words = ["report", "before.json", "after.json", "--output", "proof.html", "--sign", "key"]
+        assert guarded(words) == 0
+    return output.getvalue()
+
+
 @pytest.fixture
-def signed(measured: Path, tmp_path, capsys, monkeypatch) -> list[str]:
-    """The results as a signed page; what the command printed."""
+def signed(printed: str, measured: Path, tmp_path, monkeypatch) -> list[str]:
+    """The results as a signed page, in a folder of the test's own; what the command printed."""
     shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    capsys.readouterr()
-    assert (
-        guarded(["report", "before.json", "after.json", "--output", "proof.html", "--sign", "key"])
-        == 0
-    )
-    return capsys.readouterr().out.splitlines()
+    return printed.splitlines()
 
 
 def verified(lines: list[str]) -> subprocess.CompletedProcess[str]:

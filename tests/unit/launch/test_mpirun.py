@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from ipaddress import IPv4Interface
 from pathlib import Path
 
@@ -214,8 +215,8 @@ def test_a_hanging_or_missing_mpirun_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.torch
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_the_torchrun_command_line():
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     assert hosts.command(["rank"], 4) == [
         sys.executable,
         "-m",

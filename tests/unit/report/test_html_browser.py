@@ -6,7 +6,6 @@ import html
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from nodes_and_watches import node_snapshots, watched_lines
 from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
-from busbw.core.result import Result
 from busbw.report.page import page
 from busbw.report.read import read
 from busbw.stats.compare import compare
@@ -46,7 +44,7 @@ Layout = dict[str, Any]
 NAMES = ("run_1.json", "compat_1.json", "run_2.json")
 # Each page stands in a frame of its window's size, which its media queries see; the script is of
 # the frames' owner.
-FRAME = """<iframe width="%d" height="%d" style="border:0" srcdoc="%s"></iframe>"""
+FRAME = '<iframe width="%d" height="%d" style="border:0;color-scheme:%s" srcdoc="%s"></iframe>'
 MEASURE = """<script>
 const box = (element) => { const r = element.getBoundingClientRect();
   return {words: element.textContent, left: r.left, right: r.right, top: r.top, bottom: r.bottom, height: r.height}; };
@@ -66,13 +64,15 @@ onload = () => { document.body.textContent = JSON.stringify([...document.querySe
 
 
 def measure_pages(
-    folder: Path, pages: list[tuple[bytes, tuple[int, int]]], *options: str
+    folder: Path, pages: list[tuple[bytes, tuple[int, int], str]]
 ) -> list[dict[str, Any]]:
-    """The layout of each page in its window by the browser: widths, and the boxes of plots and
-    their texts in pixels.
+    """The layout of each page in its window and colour scheme by the browser: widths, and the boxes
+    of plots and their texts in pixels.
     """
     assert CHROMIUM is not None
-    frames = "".join(FRAME % (*window, html.escape(text.decode())) for text, window in pages)
+    frames = "".join(
+        FRAME % (*window, scheme, html.escape(text.decode())) for text, window, scheme in pages
+    )
     file = folder / "frames.html"
     file.write_text(
         f'<!DOCTYPE html><meta charset="utf-8"><body>{frames}{MEASURE}', encoding="utf-8"
@@ -83,7 +83,6 @@ def measure_pages(
         "--no-sandbox",
         "--disable-gpu",
         f"--user-data-dir={folder}",
-        *options,
         "--dump-dom",
         file.as_uri(),
     ]
@@ -97,7 +96,7 @@ def measure_pages(
 @pytest.fixture(scope="module")
 def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int | str, str], Layout]:
     """Pages of one recorded run with its bounds, once with the switch on, and of two and three runs
-    compared, in each window.
+    compared, in each window; the first in the dark too.
     """
     if CHROMIUM is None:
         pytest.skip(NO_BROWSER)
@@ -114,11 +113,12 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int | str, s
         3: page(named_results, comparisons),
     }
     views = [(count, window) for count in pages for window in WINDOWS]
+    dark = (pages[1], WINDOWS["phone"], "dark")
     measurements = measure_pages(
         tmp_path_factory.mktemp("browser"),
-        [(pages[count], WINDOWS[window]) for count, window in views],
+        [*((pages[count], WINDOWS[window], "light") for count, window in views), dark],
     )
-    return dict(zip(views, measurements, strict=True))
+    return dict(zip([*views, (1, "dark")], measurements, strict=True))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -188,7 +188,7 @@ def test_pages_of_other_files_fit_their_windows(
         target = tmp_path / "page.html"
         assert guarded(["report", str(file), "--output", str(target)]) == 0
         unfolded = target.read_bytes().replace(b"<details>", b"<details open>")
-        views += [(unfolded, WINDOWS[window]) for window in ("phone", "wide")]
+        views += [(unfolded, WINDOWS[window], "light") for window in ("phone", "wide")]
     layouts = measure_pages(tmp_path, views)
     assert [layout["width"] - layout["window"] for layout in layouts] == [0] * len(views)
     assert [name for layout in layouts[::2] for name in layout["scrolling"]] == []  # phones
@@ -214,11 +214,6 @@ def test_overlapping_texts_are_detected() -> None:
     assert overlapping([text, {**text, "words": "b", "left": 30, "right": 60}]) == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
-def test_the_page_follows_the_colour_scheme(tmp_path: Path, make: Callable[..., Result]) -> None:
-    pages = [(page([("r", make())]), WINDOWS["phone"])]
-    light, dark = (
-        measure_pages(tmp_path, pages, f"--blink-settings=preferredColorScheme={scheme}")[0]
-        for scheme in (1, 0)
-    )
-    assert (light["background"], dark["background"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
+def test_the_page_follows_the_colour_scheme(layouts: dict[tuple[int | str, str], Layout]) -> None:
+    light, dark = (layouts[1, view]["background"] for view in ("phone", "dark"))
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")

@@ -208,19 +208,18 @@ def test_a_result_without_rows_machine_or_findings_is_a_page_too(make: Make) -> 
 @pytest.mark.parametrize(
     "value", [0.0, -1.0, 1e308, 5e-324, math.nan, math.inf, -math.inf], ids=str
 )
-@pytest.mark.parametrize(
-    "field", ["time_s", "algbw", "busbw", "low_s", "high_s", "op_s", "launch_s"]
-)
-def test_figures_that_no_machine_makes_are_shown_and_not_drawn(
-    make: Make, field: str, value: float
-) -> None:
-    result = make()
-    for row in result.rows:
-        for cell in (row.out_of_place, row.in_place):
-            assert cell is not None
-            cell.low_s, cell.high_s, cell.op_s, cell.launch_s = 9e-6, 3e-5, 8e-6, 2e-6
-    setattr(result.rows[0].out_of_place, field, value)
-    root = parsed(page([("a.json", result), ("b.json", make())]))
+def test_figures_that_no_machine_makes_are_shown_and_not_drawn(make: Make, value: float) -> None:
+    """Each in a file of its own, beside one that has none."""
+    files = [("sound.json", make())]
+    for field in ("time_s", "algbw", "busbw", "low_s", "high_s", "op_s", "launch_s"):
+        result = make()
+        for row in result.rows:
+            for cell in (row.out_of_place, row.in_place):
+                assert cell is not None
+                cell.low_s, cell.high_s, cell.op_s, cell.launch_s = 9e-6, 3e-5, 8e-6, 2e-6
+        setattr(result.rows[0].out_of_place, field, value)
+        files.append((f"{field}.json", result))
+    root = parsed(page(files))
     assert not re.search("nan|inf|e[+-]", " ".join(element.get("d", "") for element in root.iter()))
 
 

@@ -10,6 +10,7 @@ to 2.30.7, which agree; earlier releases have no fp8.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import BY_NAME as DTYPES
@@ -24,6 +25,7 @@ _FP8 = ("f8e4m3", "f8e5m2")
 _MOST_RANKS_OF_FP8_RING = 8
 
 
+@cache
 def reduces(collective: str, dtype: str, op: str) -> bool:
     """Whether NVLS can reduce this element type with this operator, in any spelling."""
     if not BY_NAME[collective].reduces:

@@ -47,6 +47,7 @@ class ReferenceJob:
         return self.hosts * self.per_host
 
 
+@cache
 def kinship(gpu: str, other: str) -> Kinship:
     """How alike two GPUs are, by their words."""
     if gpu == other:
