@@ -123,5 +123,5 @@ def test_throttled_host_is_named(ssh_hosts):
     done = busbw(ssh_hosts, "link", "--hosts", NAMES, "--seconds", "0.5")
     assert done.returncode == 1
     assert (
-        f"WARN    10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends " in done.stdout
+        f"FAIL    10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends " in done.stdout
     )

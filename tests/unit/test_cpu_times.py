@@ -35,7 +35,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         )
 
     monkeypatch.setattr(module, "os", SimpleNamespace(times=times))
-    monkeypatch.setattr(module, "_threads", list)
+    monkeypatch.setattr(module, "_children_s", lambda _pid: 0.0)
     return module
 
 
