@@ -26,23 +26,7 @@ from busbw.host.snapshot import recorded
 from busbw.host.source import LiveMachine
 
 HOSTS = ("hosts", "hostfile")
-EXCLUDED = (
-    *HOSTS,
-    "only",
-    "layer",
-    "skip",
-    "load_s",
-    "watch_s",
-    "since",
-    "save",
-    "listed",
-    "expect",
-    "differences",
-    "everything",
-    "brief",
-    "fail_on",
-    "format_name",
-)
+LEARNS_WITH = ("learn", "accept_faults", "files", "limit_s", "output")
 
 expect_options: Decorator = options(
     click.option(
@@ -117,16 +101,16 @@ def _refuse_ignored(files: Sequence[str]) -> None:
     """UsageError for options that --learn does not read, and for several snapshots."""
     command = click.get_current_context().command
     parameters = {parameter.name: parameter for parameter in command.params}
-    for name in EXCLUDED:
-        if is_given(name):
-            option = parameters[name].opts[0]
-            hint = f"leave out {option}"
-            if name in HOSTS:
-                hint = (
-                    "ssh HOST busbw check --learn > node.toml, with a good node as HOST; then all:"
-                    f" busbw check {option} ... --expect node.toml"
-                )
-            raise UsageError(f"--learn does not read {option}", hint)
+    others = [name for name in parameters if name and name not in LEARNS_WITH and is_given(name)]
+    for name in others:
+        option = max(parameters[name].opts, key=len)
+        hint = f"leave out {option}"
+        if name in HOSTS:
+            hint = (
+                "ssh HOST busbw check --learn > node.toml, with a good node as HOST; then all:"
+                f" busbw check {option} ... --expect node.toml"
+            )
+        raise UsageError(f"--learn does not read {option}", hint)
     if len(files) > 1:
         raise UsageError(
             f"--learn reads one node, not {len(files)}", "name one snapshot: --from good.jsonl"
