@@ -73,7 +73,7 @@ def record(folder: Path, arguments: argparse.Namespace, percent: float) -> str:
     """Record one training; returns what its rank 0 printed."""
     rank = [__file__, "rank", str(percent), str(arguments.every), str(arguments.steps)]
     run = ["torchrun", "--standalone", "--nproc-per-node", str(arguments.ranks), *rank]
-    capture = ["busbw", "capture", "-o", str(folder), "--timed", "--", *run]
+    capture = ["busbw", "capture", "--output", str(folder), "--timed", "--", *run]
     done = subprocess.run(capture, check=True, capture_output=True, text=True, timeout=LIMIT_S)
     return next(line for line in done.stdout.splitlines() if line.startswith("added "))
 
