@@ -83,6 +83,16 @@ def test_a_rank_that_is_late_in_every_tenth_step() -> None:
     assert "late at times: rank 3, by " in lateness_text(result)
 
 
+def test_steps_that_one_of_two_ranks_makes_longer_are_not_long_on_all() -> None:
+    job = SimulatedJob(2)
+    for step in range(80):
+        if step % 10 == 9:
+            job.compute(0.5 * STEP_US, 1)
+        data_parallel(job, 2)
+    result = found(job.pattern())
+    assert [late.rank for late in result.late] == [1] and result.long is None
+
+
 def test_steps_that_are_long_on_all_ranks_make_no_rank_late() -> None:
     job = SimulatedJob(8)
     for step in range(60):
