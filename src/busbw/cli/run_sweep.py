@@ -27,6 +27,9 @@ from busbw.report.registry import view
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
 
+# Fewer than nccl-tests does by default are rarely meant, and -n is the ranks of mpirun.
+USUAL_ITERATIONS = 20
+
 
 def run_sweep(
     name: str,
@@ -94,6 +97,7 @@ def run_sweep(
     }
     if dry_run:
         return print_command(*prepare(spec, **fields))
+    _note_iterations(spec)
     known = partial(_known_curves, reference_file)
     record = RunRecord(result_file(json_name), overwrite=force, known=known)
     page_file = page_target(html_name, overwrite=force)
@@ -131,6 +135,12 @@ def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
     if not is_given("check"):
         sweep["check"] = SOAK_ROUNDS
     return float(soak_s)
+
+
+def _note_iterations(spec: SweepSpec) -> None:
+    """Tell who is used to mpirun what -n is."""
+    if is_given("iters") and not is_given("ranks") and spec.iters < USUAL_ITERATIONS:
+        print_err(f"note: -n {spec.iters} is the number of iterations; that of ranks is -np")
 
 
 def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from busbw.cli.main import cli
+from busbw.cli.main import cli, guarded
 from busbw.core.options import OPTIONS
 
 # What the help of an option says in every command, as a regular expression: of each spelling whose
@@ -132,3 +132,10 @@ def test_letters_are_those_of_nccl_tests_in_all_commands() -> None:
 
 # The parameters of `busbw predict` for fields of a sweep.
 PREDICT = {"min_bytes": ("smallest",), "max_bytes": ("largest",), "step_factor": ("factor",)}
+
+
+def test_few_iterations_without_ranks_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    sim = ["run", "all_reduce", "--engine", "sim", "-b", "1K", "-e", "1K", "--no-history", "-n"]
+    note = "note: -n 4 is the number of iterations; that of ranks is -np\n"
+    assert guarded([*sim, "4"]) == 0 and note in capsys.readouterr().err
+    assert guarded([*sim, "4", "-np", "2"]) == 0 and note not in capsys.readouterr().err
