@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from busbw.core.collectives import collective as collective_row
-from busbw.core.errors import UsageError
+from busbw.core.errors import UsageError, unknown
 from busbw.core.options import LAUNCH_LIMIT_S, LIMIT_S
 from busbw.core.result import Result
 from busbw.core.sweep import OF_SIZES, Sampling, SweepSpec, check_spec, dtypes, redops
@@ -73,6 +73,9 @@ def prepare(
     collective: str | SweepSpec, **options: Unpack[Options]
 ) -> tuple[SweepJob, LaunchTarget]:
     """The job that `run` would start, and where; raises as `run` does."""
+    for name in options.keys() - Options.__annotations__.keys():
+        names = {known: known for known in Options.__annotations__}
+        raise unknown("option", name, names, also="; sizes and timing are fields of SweepSpec")
     if isinstance(collective, str):
         sampling = Sampling(precision=0.0)  # 0: the engine's default
         collective = SweepSpec(

@@ -88,6 +88,8 @@ def forecast(
     latency_s = expected.time_s
     if smallest < size_bytes:
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
+        if expected.basis is ExpectedBasis.CALIBRATION:
+            latency_s *= _calibrated_share(setting, row.name, shape, smallest, evidence)
     busbw = moved / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
     if chosen.algorithm == NVLS and hosts > 1 and expected.basis is ExpectedBasis.MODEL:
@@ -328,6 +330,25 @@ def _times(
     """What calibrations of this shape measured for a size, in seconds."""
     times = [curve.time_s(size_bytes) for curve in curves if (curve.hosts, curve.per_host) == shape]
     return [time_s for time_s in times if time_s is not None]
+
+
+def _calibrated_share(
+    setting: EstimateInputs,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    evidence: MeasuredCurves,
+) -> float:
+    """What calibrations of this shape took of the time without them, at the next size that they
+    have; 1 where they have this size.
+    """
+    own = [curve for curve in evidence.calibration if curve.collective == collective]
+    least = min(curve.sizes[0] for curve in own if (curve.hosts, curve.per_host) == shape)
+    if least <= size_bytes:
+        return 1.0
+    measured_s = _latency(setting, collective, shape, least, evidence)
+    known_s = _latency(setting, collective, shape, least, replace(evidence, calibration=()))
+    return measured_s / known_s if measured_s and known_s else 1.0
 
 
 def _carried(

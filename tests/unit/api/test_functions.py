@@ -108,6 +108,7 @@ def test_without_pandas_the_error_names_the_command(monkeypatch: pytest.MonkeyPa
         (lambda: busbw.predict(pattern=PATTERN, counts="x"), "counts: it is of a collective"),
         (lambda: busbw.check(only="nope"), "no such check 'nope'"),
         (lambda: busbw.check([]), "an empty list of snapshots"),
+        (lambda: busbw.run("all_reduce", min_bytes=8), "unknown option 'min_bytes'"),
         (lambda: busbw.run("all_reduce", hosts=[]), "hosts: an empty list"),
         (lambda: busbw.run("all_reduce", hosts=["h1", 8]), "8 is not the name of a host"),
         (lambda: busbw.run("all_reduce", engine="sim", hosts=["h1:2"]), "in this process"),

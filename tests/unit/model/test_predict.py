@@ -119,6 +119,27 @@ def test_a_calibration_is_by_size_and_carries_to_more_hosts() -> None:
     assert more.basis == ExpectedBasis.MODEL
 
 
+def test_a_slow_calibration_of_small_sizes_has_a_latency_of_its_own() -> None:
+    setting = EstimateInputs(parse_system("h100x8"))
+    slow = ReferenceCurve(
+        source="own",
+        run="run.txt",
+        gpu="h100",
+        per_host=8,
+        collective="all_reduce",
+        sizes=(8192, 32768, 524288),
+        times_us=(38.1, 40.5, 49.9),
+    )
+    evidence = MeasuredCurves(Reference((), {}), (slow,))
+    for size in slow.sizes:
+        expected = forecast(setting, AR, 1, 8, size, evidence)
+        assert expected is not None and expected.regime == "latency"
+    large = forecast(
+        setting, AR, 2, 8, 256 * MIB, MeasuredCurves(Reference((), {}), (curve_on(2, 1),))
+    )
+    assert large is not None and large.regime == "bandwidth"
+
+
 def test_the_crossing_is_where_both_parts_are_equal() -> None:
     (crossing,) = predict(EstimateInputs(parse_system("h100x8")), AR, [2], 8, [GIB], "").crossings
     assert crossing.size_bytes is not None
