@@ -99,7 +99,7 @@ def test_the_port_that_is_down_on_the_ranks_host_is_named(check, two_hosts):
         timeout=20,
     )
     with subprocess.Popen(["sleep", "60"]) as process, ras(two_hosts, process.pid):
-        done = check(two_hosts, "--seconds", "1")
+        done = check(two_hosts, "--interval", "1")
         process.kill()
     assert done.returncode == 1, done.stdout + done.stderr
     line = done.stdout.splitlines()[0]
@@ -127,7 +127,7 @@ def test_a_link_that_goes_down_meanwhile_is_named(check, two_hosts):
             ["sh", "-c", f"while sleep 1; do {way} down; {way} up; done"]
         ) as flapping:
             done = check(
-                two_hosts, "--hosts", "10.77.0.2", "--ras", "127.0.0.1:28028", "--seconds", "4"
+                two_hosts, "--hosts", "10.77.0.2", "--ras", "127.0.0.1:28028", "--interval", "4"
             )
             flapping.kill()
         process.kill()
@@ -142,7 +142,7 @@ def test_a_link_that_goes_down_meanwhile_is_named(check, two_hosts):
 def test_a_host_that_does_not_answer_is_named(check, two_hosts):
     with ras(two_hosts, 1):
         two_hosts.agent.write_text(two_hosts.agent.read_text().replace("10.77.0.2|", "10.77.0.9|"))
-        done = check(two_hosts, "--seconds", "0.5")
+        done = check(two_hosts, "--interval", "0.5")
     assert done.returncode == 1
     assert (
         "host 10.77.0.2 does not respond: exit code 255: ssh: connect to host 10.77.0.2 port 22: No"
@@ -165,7 +165,7 @@ def test_lost_packets_are_seen_as_segments_resent(check, two_hosts):
     try:
         time.sleep(1)
         with ras(two_hosts, 1):
-            done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2", "--seconds", "3")
+            done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2", "--interval", "3")
     finally:
         for process in (take, give):
             process.kill()

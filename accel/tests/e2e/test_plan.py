@@ -142,7 +142,7 @@ def test_a_training_of_the_user_is_recorded_and_planned_for(run, warm_python, tm
         (("--pattern", "none.jsonl"), "error: none.jsonl: No such file or directory"),
         (
             ("--batch-size", "2", "--", "true"),
-            "error: --batch-size is for busbw's own models, not for a training of yours",
+            "error: --batch-size: for busbw's own models, not for a training of yours",
         ),
         (("--try", "udp", "--", "true"), "error: 'udp' in 'udp' is not a transport"),
         (("vgg",), "error: unknown model 'vgg'"),

@@ -36,7 +36,7 @@ def a_language_model() -> tuple[int, str]:
         "--sequence",
         "8",
         *steps,
-        "--precision",
+        "--compute-dtype",
         "fp16",
         "--accel",
         "topk",
