@@ -30,10 +30,10 @@ def findings_here(
     checks: Iterable[Check],
     name: str = "",
     *,
-    earlier: Machine | None = None,
+    earlier: Machine | str | None = None,
     expect: Expect | None = None,
 ) -> NodeFindings:
-    """The findings on one machine, and its facts."""
+    """The findings on one machine, and its facts; `earlier` as `Machine` takes it."""
     machine = Machine(source, earlier)
     report = judge(machine, checks, name, expect)
     compared = not (expect and mutes_host(expect, report.host))
@@ -99,12 +99,9 @@ def _recorded_node(
         source = recorded(Path(file))
     except UsageError as error:
         return error.message.removeprefix(f"{file}: ")
-    earlier = "" if since is None else oldest(since, source)
-    reading, reason = (None, earlier) if isinstance(earlier, str) else (earlier, "")
+    earlier = None if since is None else oldest(since, source)
     checks = [check for check in CHECKS if check.row.id in ids]
-    node = findings_here(source, checks, file, earlier=reading, expect=expect)
-    node.no_earlier = reason
-    return node
+    return findings_here(source, checks, file, earlier=earlier, expect=expect)
 
 
 def _leave_interrupts_to_the_parent() -> None:
@@ -186,7 +183,9 @@ def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterRep
         nodes=[node.report for node in nodes.values()],
         silent=silent,
         no_earlier={
-            node.report.host: node.no_earlier for node in nodes.values() if node.no_earlier
+            report.host: report.no_earlier
+            for report in (node.report for node in nodes.values())
+            if report.no_earlier
         },
     )
 

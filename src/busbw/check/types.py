@@ -85,6 +85,9 @@ class CheckReport(Tabular, msgspec.Struct, tag="busbw.check/1", tag_field="schem
         str, Meta(description="how much of a kernel log was read, if nothing else was")
     ] = ""
     at: str = ""  # ISO time of the reading
+    no_earlier: Annotated[
+        str, Meta(description="why counters are judged by their totals, though --since was given")
+    ] = ""
     busbw: str = ""
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types
     findings: list[ReportedFinding] = []
@@ -107,13 +110,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class NodeFindings(msgspec.Struct, kw_only=True):
     """The findings on one node, and its facts by name.
 
-    `no_earlier` is why no earlier snapshot of --since was one of it, '' if one was or none was
-    asked for. `compared` is whether its facts are: not while all of its checks are muted.
+    `compared` is whether its facts are: not while all of its checks are muted.
     """
 
     report: CheckReport
     facts: dict[str, str]
-    no_earlier: str = ""
     compared: bool = True
 
 

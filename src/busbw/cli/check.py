@@ -11,7 +11,7 @@ from busbw.check import text as view
 from busbw.check.api import LIMIT_S, here, of_several, of_source, words_of_hosts
 from busbw.check.base import Check
 from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
-from busbw.check.earlier import read_first, refuse_watch_options
+from busbw.check.earlier import BY_TOTALS, read_first, refuse_watch_options
 from busbw.check.expect.file import Expect, unused_mutes
 from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, trend
@@ -210,8 +210,14 @@ def command(
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
         return _print_recorded(source, "".join(files), checks, expected, since, printed)
     report = here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
+    return _print_report(report, expected, printed)
+
+
+def _print_report(report: CheckReport, expected: Expect | None, output: CheckOutput) -> int:
+    if report.no_earlier:
+        print_err(f"warning: --since {report.no_earlier}, {BY_TOTALS}")
     _warn_of_mutes(expected, [report])
-    return printed.print_one(report)
+    return output.print_one(report)
 
 
 def _warn_of_mutes(
@@ -253,8 +259,7 @@ def _print_recorded(
     if source is None:
         return int(Exit.OK)
     report = of_source(source, name, checks, expected, since)
-    _warn_of_mutes(expected, [report])
-    return output.print_one(report)
+    return _print_report(report, expected, output)
 
 
 for _subcommand in (launch, command_line, job, trend, engines, explain, config):
