@@ -3,12 +3,13 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from busbw.check.accepted_facts import left_out, note_accepted
 from busbw.check.base import Check
 from busbw.check.earlier import ByHost, oldest
 from busbw.check.expect.file import Expect, judge, mutes_host
@@ -37,7 +38,10 @@ def findings_here(
     machine = Machine(source, earlier)
     report = judge(machine, checks, name, expect)
     compared = not (expect and mutes_host(expect, report.host))
-    return NodeFindings(report=report, facts=facts(machine), compared=compared)
+    node = NodeFindings(report=report, facts=facts(machine), compared=compared)
+    if expect:
+        note_accepted(node, machine)
+    return node
 
 
 def recorded_nodes(
@@ -173,13 +177,15 @@ def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterRep
     Differences name a node by its host name, or by its key if two hosts share a name.
     """
     hosts = Counter(node.report.host for node in nodes.values())
-    facts_by_name = {}
+    compared = {}
     for key, node in nodes.items():
         host = node.report.host
         if node.compared:
-            facts_by_name[host if hosts[host] == 1 else key] = node.facts
+            compared[host if hosts[host] == 1 else key] = node
     return ClusterReport(
-        differences=differences(facts_by_name),
+        differences=differences(
+            {name: node.facts for name, node in compared.items()}, left_out(compared)
+        ),
         nodes=[node.report for node in nodes.values()],
         silent=silent,
         no_earlier={
@@ -190,23 +196,29 @@ def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterRep
     )
 
 
-def differences(nodes: Mapping[str, Mapping[str, str]]) -> list[Difference]:
+def differences(
+    nodes: Mapping[str, Mapping[str, str]], without: Collection[tuple[str, str]] = ()
+) -> list[Difference]:
     """Facts whose value differs between `nodes`, those with the fewest differing nodes first.
 
-    A fact missing on some nodes differs too.
+    A fact missing on some nodes differs too. `without` are nodes and facts that are not compared.
     """
     names = dict.fromkeys(name for node_facts in nodes.values() for name in node_facts)
-    compared = [_difference(name, nodes) for name in names]
+    compared = [_difference(name, nodes, without) for name in names]
     differing = [difference for difference in compared if difference is not None]
     return sorted(differing, key=lambda difference: sum(map(len, difference.odd.values())))
 
 
-def _difference(name: str, nodes: Mapping[str, Mapping[str, str]]) -> Difference | None:
+def _difference(
+    name: str, nodes: Mapping[str, Mapping[str, str]], without: Collection[tuple[str, str]]
+) -> Difference | None:
     """How a fact differs between `nodes`; None if it is the same on all."""
     by_value: dict[str, list[str]] = {}
     for host, node_facts in nodes.items():
+        if (host, name) in without:
+            continue
         by_value.setdefault(node_facts.get(name, MISSING), []).append(host)
-    if len(by_value) == 1:
+    if len(by_value) < 2:
         return None
     usual, hosts = max(by_value.items(), key=lambda item: len(item[1]))
     majority = 2 * len(hosts) > len(nodes)

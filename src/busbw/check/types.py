@@ -110,12 +110,15 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class NodeFindings(msgspec.Struct, kw_only=True):
     """The findings on one node, and its facts by name.
 
-    `compared` is whether its facts are: not while all of its checks are muted.
+    `compared` is whether its facts are: not while all of its checks are muted. With mutes, `parts`
+    has the facts by part, and `accepted` the parts that show a muted fault ('': the whole node).
     """
 
     report: CheckReport
     facts: dict[str, str]
     compared: bool = True
+    parts: dict[str, dict[str, str]] = {}
+    accepted: dict[str, list[str]] = {}
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
