@@ -26,6 +26,11 @@ from busbw.core.shown import Shown
 
 BAD = ("fail", "unknown", "warn")
 _JUDGED = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
+# Checks of counters that begin at 0 when a machine boots.
+OF_COUNTERS = (
+    *("BW032", "BW051", "BW052", "BW076", "BW077", "BW078", "BW079", "BW081", "BW082", "BW084"),
+    *("BW099", "BW100", "BW154"),
+)
 Key = tuple[str, ...]
 
 
@@ -61,6 +66,10 @@ class ChangeReport(
     new: list[Fault]
     worse: Annotated[list[WorseFault], Meta(description="found before, with better values")]
     gone: list[Fault]
+    booted: Annotated[
+        list[Fault],
+        Meta(description="of counters, which the boot of the host since then has set to 0"),
+    ]
     unchanged: list[Fault]
     unjudged: Annotated[
         list[Fault], Meta(description="found before; afterwards the check has no data")
@@ -114,14 +123,23 @@ def changes(before: Side, after: Side) -> ChangeReport:
     def is_lost(host: str, finding: ReportedFinding) -> bool:
         return host in now and _key(host, finding) not in now[host]
 
-    def is_gone(host: str, finding: ReportedFinding) -> bool:
+    def is_judged(host: str, finding: ReportedFinding) -> bool:
         return is_lost(host, finding) and _is_judged(finding, new[host].findings)
+
+    def is_reset(host: str, finding: ReportedFinding) -> bool:
+        return finding.id in OF_COUNTERS and _booted(first[host], second[host])
+
+    def is_gone(host: str, finding: ReportedFinding) -> bool:
+        return is_judged(host, finding) and not is_reset(host, finding)
+
+    def is_booted(host: str, finding: ReportedFinding) -> bool:
+        return is_judged(host, finding) and is_reset(host, finding)
 
     def is_unchanged(host: str, finding: ReportedFinding) -> bool:
         return not is_new(host, finding) and not is_worse(host, finding)
 
     def is_unjudged(host: str, finding: ReportedFinding) -> bool:
-        return is_lost(host, finding) and not is_gone(host, finding)
+        return is_lost(host, finding) and not is_judged(host, finding)
 
     return ChangeReport(
         before=before.name,
@@ -132,11 +150,16 @@ def changes(before: Side, after: Side) -> ChangeReport:
         new=_faults(new, is_new),
         worse=[_worse_fault(one, known) for one in _groups(new, is_worse)],
         gone=_faults(old, is_gone),
+        booted=_faults(old, is_booted),
         unchanged=_faults(new, is_unchanged),
         unjudged=_faults(old, is_unjudged),
         facts=_changed_facts({host: (first[host].facts, second[host].facts) for host in both}),
         unreadable={**before.unreadable, **after.unreadable},
     )
+
+
+def _booted(before: NodeFindings, after: NodeFindings) -> bool:
+    return bool(before.boot and after.boot) and before.boot != after.boot
 
 
 def _by_key(report: CheckReport) -> dict[Key, ReportedFinding]:

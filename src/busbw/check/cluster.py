@@ -15,6 +15,7 @@ from busbw.check.earlier import ByHost, oldest
 from busbw.check.expect.file import Expect, judge, mutes_host
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
+from busbw.check.rates import BOOT_ID_FILE
 from busbw.check.registry import CHECKS
 from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings
 from busbw.core.errors import NoMeasurement, UsageError
@@ -38,7 +39,8 @@ def findings_here(
     machine = Machine(source, earlier)
     report = judge(machine, checks, name, expect)
     compared = not (expect and mutes_host(expect, report.host))
-    node = NodeFindings(report=report, facts=facts(machine), compared=compared)
+    boot = machine.text(BOOT_ID_FILE) or ""
+    node = NodeFindings(report=report, facts=facts(machine), compared=compared, boot=boot)
     if expect:
         note_accepted(node, machine)
     return node

@@ -38,6 +38,7 @@ def changes(report: ChangeReport, fail_on: Verdict) -> str:
     for kind, faults, outcome in (
         ("no data", report.unjudged, ERROR),
         ("gone", report.gone, ""),
+        ("booted since", report.booted, SKIPPED),
         ("unchanged", report.unchanged, ""),
     ):
         for fault in faults:

@@ -117,6 +117,7 @@ class NodeFindings(msgspec.Struct, kw_only=True):
     report: CheckReport
     facts: dict[str, str]
     compared: bool = True
+    boot: str = ""  # the id of the machine's last boot
     parts: dict[str, dict[str, str]] = {}
     accepted: dict[str, list[str]] = {}
 

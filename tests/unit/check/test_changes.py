@@ -71,6 +71,8 @@ XID_94 = [found("gpu-xid", FAIL, "GPU 1", "Xid 94 (contained memory error), 2 mi
 OWN_NAME = [found("hostname-loopback", WARN, "", "/etc/hosts gives g1 the address 127.0.1.1")]
 
 
+LINKS = [found("nic-symbol-errors", WARN, "mlx5_3", "150 errors")]
+NO_ERRORS = [found("nic-symbol-errors", PASS, "mlx5_3", "no errors")]
 Week = dict[str, NodeFindings]
 
 
@@ -84,6 +86,31 @@ def week(**nodes: Findings) -> Week:
 
 def compared(before: Week, after: Week) -> ChangeReport:
     return changes(Side("w1", before, {}), Side("w2", after, {}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "boots", "named_as"),
+    [
+        (LINKS, NO_ERRORS, ("a", "b"), "booted"),
+        (LINKS, NO_ERRORS, ("a", "a"), "gone"),
+        (LINKS, NO_ERRORS, ("", "b"), "gone"),
+        (LINKS, LINKS, ("a", "b"), "unchanged"),
+        (LINKS, [], ("a", "b"), "unjudged"),
+        (LOW, FULL, ("a", "b"), "gone"),
+    ],
+)
+def test_counters_that_a_boot_has_reset_say_not_that_a_fault_is_gone(
+    before, after, boots, named_as
+):
+    nodes = [{"g1": node("g1", findings)} for findings in (before, after)]
+    for one, boot in zip(nodes, boots, strict=True):
+        one["g1"].boot = boot
+    report = compared(*nodes)
+    assert [fault.hosts for fault in getattr(report, named_as)] == [["g1"]]
+    kinds = ("new", "worse", "gone", "booted", "unchanged", "unjudged")
+    assert sum(len(getattr(report, kind)) for kind in kinds) == 1
+    told = "not known, as the host was booted since: 1 fault\n"
+    assert (told in text(report)) == (named_as == "booted")
 
 
 def named(faults: list[Fault]) -> list[tuple[str, str, list[str]]]:
