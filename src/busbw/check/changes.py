@@ -108,9 +108,9 @@ class Side:
 def changes(before: Side, after: Side) -> ChangeReport:
     """The second side compared with the first."""
     first, second = before.latest(), after.latest()
-    both = [host for host in first if host in second]
     old = {host: node.report for host, node in first.items()}
     new = {host: node.report for host, node in second.items()}
+    both = [host for host in old if host in new]
     known = {host: _by_key(old[host]) for host in both}
     now = {host: _by_key(new[host]) for host in both}
 
@@ -126,14 +126,12 @@ def changes(before: Side, after: Side) -> ChangeReport:
     def is_judged(host: str, finding: ReportedFinding) -> bool:
         return is_lost(host, finding) and _is_judged(finding, new[host].findings)
 
-    def is_reset(host: str, finding: ReportedFinding) -> bool:
-        return finding.id in OF_COUNTERS and _booted(first[host], second[host])
-
     def is_gone(host: str, finding: ReportedFinding) -> bool:
         return is_judged(host, finding) and not is_reset(host, finding)
 
-    def is_booted(host: str, finding: ReportedFinding) -> bool:
-        return is_judged(host, finding) and is_reset(host, finding)
+    def is_reset(host: str, finding: ReportedFinding) -> bool:
+        booted = _booted(first[host], second[host])
+        return finding.id in OF_COUNTERS and booted and is_judged(host, finding)
 
     def is_unchanged(host: str, finding: ReportedFinding) -> bool:
         return not is_new(host, finding) and not is_worse(host, finding)
@@ -150,7 +148,7 @@ def changes(before: Side, after: Side) -> ChangeReport:
         new=_faults(new, is_new),
         worse=[_worse_fault(one, known) for one in _groups(new, is_worse)],
         gone=_faults(old, is_gone),
-        booted=_faults(old, is_booted),
+        booted=_faults(old, is_reset),
         unchanged=_faults(new, is_unchanged),
         unjudged=_faults(old, is_unjudged),
         facts=_changed_facts({host: (first[host].facts, second[host].facts) for host in both}),

@@ -17,7 +17,7 @@ from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.rates import BOOT_ID_FILE
 from busbw.check.registry import CHECKS
-from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings
+from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings, older
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.snapshot import HEAD, MADE_BY, recorded
 from busbw.host.source import Source
@@ -51,14 +51,20 @@ def recorded_nodes(
     checks: Sequence[Check],
     expect: Expect | None = None,
     since: ByHost | None = None,
+    *,
+    newest: bool = False,
 ) -> ClusterReport:
     """The comparison of nodes from their snapshots; UsageError if none can be read.
 
-    `since` has earlier snapshots, each node's own of which shows how its counters rose.
+    `since` has earlier snapshots, each node's own of which shows how its counters rose. `newest` is
+    whether of several snapshots of a host only the newest counts.
     """
     nodes, unreadable = recorded_findings(files, checks, expect, since)
+    left = older({name: node.report for name, node in nodes.items()}) if newest else []
+    for name in left:
+        del nodes[name]
     report = joined(nodes, {})
-    report.unreadable = unreadable
+    report.unreadable, report.older = unreadable, left
     return report
 
 

@@ -72,6 +72,8 @@ def head_text(cluster: ClusterReport, names: Sequence[str]) -> str:
         for verdict in judged[:-1]:
             text += f"{verdict.value}: {fold(by_verdict[verdict])}\n"
     text += _lost("FAIL   ", cluster.silent) + _lost("UNKNOWN", cluster.unreadable)
+    if cluster.older:
+        text += f"left out, as older than another of the host: {fold(cluster.older)}\n"
     return text + _lost("NO DATA", _by_totals(cluster))
 
 

@@ -186,7 +186,7 @@ def command(
     if save:
         refuse_others()
     names = [host.name for host in given_hosts(hosts, hostfile)]
-    files = matching_files(files)
+    named, files = files, matching_files(files)
     refuse_contradictions(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
@@ -203,7 +203,10 @@ def command(
         prepare_folder(save, names, force=force)
     if names or len(files) > 1:
         words = words_of_hosts(only, layer, skip, watch_s, expected, differences=differences)
-        nodes = of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
+        nodes = of_several(
+            *(names, files, words, limit_s, watch_s, checks, expected, since, save),
+            newest=files != named,
+        )
         _warn_of_mutes(expected, nodes.nodes, fleet=True)
         return printed.print_several(nodes)
     if save or files:
