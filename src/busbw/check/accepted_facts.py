@@ -79,6 +79,15 @@ def _is_usual_elsewhere(
     return same_but_for(parts, nodes[host].parts[fact], example.parts.get(fact, {}))
 
 
+def is_accepted(fact: str, before: NodeFindings, after: NodeFindings) -> bool:
+    """Whether a fact of a host has changed only where a fault is muted."""
+    if not (before.compared and after.compared):
+        return True
+    parts = [*before.accepted.get(fact, ()), *after.accepted.get(fact, ())]
+    values = before.parts.get(fact, {}), after.parts.get(fact, {})
+    return bool(parts) and (WHOLE in parts or same_but_for(parts, *values))
+
+
 def same_but_for(parts: list[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Whether two hosts have the same values of a fact in all parts but these."""
     names = {*values, *others} - set(parts)

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.check.accepted_facts import is_accepted
 from busbw.check.alike import HostText, amount, merged_text, pattern
 from busbw.check.groups import FindingGroup, as_fault, group, headline
 from busbw.check.types import (
@@ -61,6 +62,7 @@ class ChangeReport(
     before: str
     after: str
     nodes: Annotated[list[str], Meta(description="with a snapshot on both sides")]
+    muted: Annotated[list[str], Meta(description="nodes with findings that a file accepts")]
     only_before: list[str]
     only_after: Annotated[list[str], Meta(description="all of their findings are new")]
     new: list[Fault]
@@ -143,7 +145,8 @@ def changes(before: Side, after: Side) -> ChangeReport:
         before=before.name,
         after=after.name,
         nodes=both,
-        only_before=[host for host in old if host not in new],
+        muted=[host for host in new if new[host].muted or not second[host].compared],
+        only_before=[host for host in old if host not in new and first[host].compared],
         only_after=[host for host in new if host not in old],
         new=_faults(new, is_new),
         worse=[_worse_fault(one, known) for one in _groups(new, is_worse)],
@@ -151,7 +154,7 @@ def changes(before: Side, after: Side) -> ChangeReport:
         booted=_faults(old, is_reset),
         unchanged=_faults(new, is_unchanged),
         unjudged=_faults(old, is_unjudged),
-        facts=_changed_facts({host: (first[host].facts, second[host].facts) for host in both}),
+        facts=_changed_facts({host: (first[host], second[host]) for host in both}),
         unreadable={**before.unreadable, **after.unreadable},
     )
 
@@ -239,15 +242,15 @@ def _worse_fault(
     return WorseFault(**fault, was=merged_text(texts))
 
 
-def _changed_facts(
-    nodes: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]],
-) -> list[ChangedFact]:
-    """The facts that differ between the two times, hosts with the same two values together."""
+def _changed_facts(nodes: Mapping[str, tuple[NodeFindings, NodeFindings]]) -> list[ChangedFact]:
+    """The facts that differ between the two times, hosts with the same two values together, but
+    for values of muted faults.
+    """
     hosts: dict[tuple[str, str, str], list[str]] = {}
     for host, (old, new) in nodes.items():
-        for fact in dict.fromkeys((*old, *new)):
-            before, after = old.get(fact, MISSING), new.get(fact, MISSING)
-            if before != after:
+        for fact in dict.fromkeys((*old.facts, *new.facts)):
+            before, after = old.facts.get(fact, MISSING), new.facts.get(fact, MISSING)
+            if before != after and not is_accepted(fact, old, new):
                 hosts.setdefault((fact, before, after), []).append(host)
     changed = [
         ChangedFact(fact=fact, before=before, after=after, hosts=names)

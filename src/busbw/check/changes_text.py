@@ -21,6 +21,8 @@ def text(report: ChangeReport, width: int | None = None) -> str:
     head = f"{report.before} to {report.after}: {counted(len(report.nodes), 'node')} compared\n"
     if report.only_before:
         head += f"UNKNOWN {fold(report.only_before)}: only in {report.before}\n"
+    if report.muted:
+        head += f"MUTED   findings on {fold(report.muted)}\n"
     if report.only_after:
         head += f"only in {report.after}, so that all findings are new: {fold(report.only_after)}\n"
     for file, reason in report.unreadable.items():

@@ -178,6 +178,12 @@ def test_nodes_of_one_side():
     assert "UNKNOWN g2: only in w1\n" in text(report)
 
 
+def test_a_host_whose_checks_are_muted_may_be_away():
+    before = week(g1=FULL, g2=FULL)
+    before["g2"].compared = False
+    assert compared(before, week(g1=FULL)).verdicts() == []
+
+
 def test_of_several_snapshots_of_a_node_the_latest_counts():
     later = {"b": node("g1", FULL, "2026-11-09"), "a": node("g1", LOW, "2026-11-08")}
     assert compared(week(g1=FULL), later).new == []
@@ -303,6 +309,13 @@ SLOW = changed(3, power_limit_mw=400000)
 DEAD = changed(3, error="GPU is lost")
 
 
+def numa_balancing(value: str) -> Change:
+    return lambda tree: tree.file("/proc/sys/kernel/numa_balancing", value)
+
+
+BALANCED, UNBALANCED = numa_balancing("0"), numa_balancing("1")
+
+
 @pytest.mark.parametrize(
     ("later", "more", "code"),
     [
@@ -324,6 +337,27 @@ def test_compare_ends_by_the_verdicts_of_what_is_new(later, more, code, tmp_path
     if "json" in more:
         assert json.loads(printed.out)["new"][0]["name"] == "gpu-count"
     assert code != 2 or "snapshots" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("later", "mute", "code", "told"),
+    [
+        (DEAD, 'check = "gpu-count"\nsubject = "GPU 3"', 0, "MUTED   findings on gpu-1\n"),
+        (DEAD, 'check = "gpu-count"\nsubject = "GPU 5"', 1, "accepts no finding of GPU 5"),
+        (DEAD, 'check = "*"\nhost = "gpu-1"', 0, "MUTED   findings on gpu-1\n"),
+        (DEAD, 'check = "*"\nhost = "gpu-[2-9]"', 1, "none of these hosts"),
+        (SLOW, 'check = "gpu-power-limit"', 0, "MUTED   findings on gpu-1\n"),
+        (UNBALANCED, 'check = "kernel-numa-balancing"', 0, "MUTED   findings on gpu-1\n"),
+        (UNBALANCED, 'check = "nic-mtu"', 1, "NUMA balancing: 0 -> 1"),
+    ],
+)
+def test_mutes_of_a_file_are_no_changes(later, mute, code, told, tmp_path, capsys):
+    before, after = saved(tmp_path / "w1", BALANCED), saved(tmp_path / "w2", later)
+    (tmp_path / "mutes.toml").write_text(f'[[mute]]\n{mute}\nreason = "RMA"\nuntil = 2999-01-01\n')
+    words = ["compare", before, after, "--fail-on=warn", "--expect", str(tmp_path / "mutes.toml")]
+    assert guarded(words) == code
+    printed = capsys.readouterr()
+    assert told in printed.out + printed.err
 
 
 def test_a_folder_of_snapshots_is_shown_and_loaded_as_its_nodes(tmp_path, capsys):
