@@ -13,6 +13,7 @@ from healthy_gpu import changed
 from tree import Change
 
 import busbw
+from busbw.check import junit
 from busbw.check.changes import ChangeReport, Side, changes
 from busbw.check.changes_text import text
 from busbw.check.registry import BY_NAME
@@ -274,6 +275,9 @@ def test_a_fact_that_has_changed_differently_on_each_host_is_one_line():
     after = {name: node(name, FULL, memory=f"{at}") for at, name in enumerate(hosts)}
     report = compared(before, after)
     assert "WARN    memory: 2014 -> 0 to 5\n        on: g[1-6]\n" in text(report)
+    for fail_on in (FAIL, WARN):
+        cases = junit.changes(report, fail_on)
+        assert all(f"<system-out>2014 -&gt; {at}</system-out>" in cases for at in range(6))
 
 
 def test_archives_in_a_folder_are_known_by_name_or_content(tmp_path):
