@@ -79,7 +79,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     default="",
     callback=not_empty,
     metavar="FILE",
-    help="snapshots only: accept the findings that this file mutes; - = stdin",
+    help="of snapshots: apply the mutes of a file of what a node should have; - = stdin",
 )
 @fail_on_option
 @db_option
