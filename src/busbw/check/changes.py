@@ -132,8 +132,7 @@ def changes(before: Side, after: Side) -> ChangeReport:
         return is_judged(host, finding) and not is_reset(host, finding)
 
     def is_reset(host: str, finding: ReportedFinding) -> bool:
-        booted = _booted(first[host], second[host])
-        return finding.id in OF_COUNTERS and booted and is_judged(host, finding)
+        return is_judged(host, finding) and _is_reset(finding, first[host], second[host])
 
     def is_unchanged(host: str, finding: ReportedFinding) -> bool:
         return not is_new(host, finding) and not is_worse(host, finding)
@@ -159,8 +158,10 @@ def changes(before: Side, after: Side) -> ChangeReport:
     )
 
 
-def _booted(before: NodeFindings, after: NodeFindings) -> bool:
-    return bool(before.boot and after.boot) and before.boot != after.boot
+def _is_reset(finding: ReportedFinding, before: NodeFindings, after: NodeFindings) -> bool:
+    """Whether a boot of the host has since set to 0 what the finding counted."""
+    booted = bool(before.boot and after.boot) and before.boot != after.boot
+    return booted and finding.id in OF_COUNTERS
 
 
 def _by_key(report: CheckReport) -> dict[Key, ReportedFinding]:
