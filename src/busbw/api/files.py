@@ -58,19 +58,20 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
 
     sides = [archives_in(file) or [file] for file in files]
     if not source and all(any(map(is_archive, side)) for side in sides):
-        return _nodes([file for side in sides for file in side])
+        snapshots = [file for side in sides for file in side]
+        return _nodes(snapshots, newest=snapshots != list(files))
     from busbw.pattern.registry import load as load_pattern
 
     return FileContent.of_pattern(load_pattern(files, source))
 
 
-def _nodes(snapshots: Sequence[str]) -> FileContent:
+def _nodes(snapshots: Sequence[str], *, newest: bool) -> FileContent:
     from busbw.check.cluster import recorded_nodes
     from busbw.check.cluster_text import cluster_text
     from busbw.check.groups import faults
     from busbw.check.registry import CHECKS  # takes 0.1 s
 
-    nodes = recorded_nodes(snapshots, CHECKS)
+    nodes = recorded_nodes(snapshots, CHECKS, newest=newest)
     nodes.faults = faults(nodes.nodes)
     return FileContent("Snapshots", lambda width: cluster_text(nodes, width), nodes)
 

@@ -122,7 +122,10 @@ def _merged_values(column: Sequence[HostText]) -> str:
     text = fold(distinct)
     if len(distinct) <= _MAX_LISTED and not _FOLDED.fullmatch(_BRACKETS.sub("", text)):
         text = f"{', '.join(distinct[:-1])} or {distinct[-1]}"  # versions, PCI addresses
-    return text if len(text) <= _MAX_CHARACTERS else ANY
+    if len(text) <= _MAX_CHARACTERS:
+        return text
+    first = f"{distinct[0]} and {len(distinct) - 1} more"
+    return first if len(first) <= _MAX_CHARACTERS else ANY
 
 
 def _number_range(ordered: Sequence[HostText], between: str) -> str:

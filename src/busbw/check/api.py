@@ -213,16 +213,19 @@ def of_several(
     expect: Expect | None,
     since: str,
     save: str = "",
+    *,
+    newest: bool = False,
 ) -> ClusterReport:
     """The findings on these hosts, which run `busbw check` with `words`; or, without hosts, on the
     machines of snapshots.
 
     `since` is a folder of earlier snapshots, `save` one in which a snapshot of each host is saved.
-    With either the hosts are read as snapshots, and judged here.
+    With either the hosts are read as snapshots, and judged here. `newest` is for snapshots as in
+    `recorded_nodes`.
     """
     earlier = earlier_by_host(since) if since else None
     if not hosts:
-        return cluster.recorded_nodes(files, checks, expect, earlier)
+        return cluster.recorded_nodes(files, checks, expect, earlier, newest=newest)
     if not save and not since:
         stdin = msgspec.json.encode(expect.file) if expect else b""
         return cluster.ask(hosts, words, limit_s, watch_s or 0.0, stdin)

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.check.accepted_facts import is_accepted
 from busbw.check.alike import HostText, amount, merged_text, pattern
 from busbw.check.groups import FindingGroup, as_fault, group, headline
 from busbw.check.types import (
@@ -26,6 +27,11 @@ from busbw.core.shown import Shown
 
 BAD = ("fail", "unknown", "warn")
 _JUDGED = (Verdict.PASS, Verdict.WARN, Verdict.FAIL)
+# Checks of counters that begin at 0 when a machine boots.
+OF_COUNTERS = (
+    *("BW032", "BW051", "BW052", "BW076", "BW077", "BW078", "BW079", "BW081", "BW082", "BW084"),
+    *("BW099", "BW100", "BW154"),
+)
 Key = tuple[str, ...]
 
 
@@ -56,11 +62,16 @@ class ChangeReport(
     before: str
     after: str
     nodes: Annotated[list[str], Meta(description="with a snapshot on both sides")]
+    muted: Annotated[list[str], Meta(description="nodes with findings that a file accepts")]
     only_before: list[str]
     only_after: Annotated[list[str], Meta(description="all of their findings are new")]
     new: list[Fault]
     worse: Annotated[list[WorseFault], Meta(description="found before, with better values")]
     gone: list[Fault]
+    booted: Annotated[
+        list[Fault],
+        Meta(description="of counters, which the boot of the host since then has set to 0"),
+    ]
     unchanged: list[Fault]
     unjudged: Annotated[
         list[Fault], Meta(description="found before; afterwards the check has no data")
@@ -99,9 +110,9 @@ class Side:
 def changes(before: Side, after: Side) -> ChangeReport:
     """The second side compared with the first."""
     first, second = before.latest(), after.latest()
-    both = [host for host in first if host in second]
     old = {host: node.report for host, node in first.items()}
     new = {host: node.report for host, node in second.items()}
+    both = [host for host in old if host in new]
     known = {host: _by_key(old[host]) for host in both}
     now = {host: _by_key(new[host]) for host in both}
 
@@ -114,29 +125,43 @@ def changes(before: Side, after: Side) -> ChangeReport:
     def is_lost(host: str, finding: ReportedFinding) -> bool:
         return host in now and _key(host, finding) not in now[host]
 
-    def is_gone(host: str, finding: ReportedFinding) -> bool:
+    def is_judged(host: str, finding: ReportedFinding) -> bool:
         return is_lost(host, finding) and _is_judged(finding, new[host].findings)
+
+    def is_gone(host: str, finding: ReportedFinding) -> bool:
+        return is_judged(host, finding) and not is_reset(host, finding)
+
+    def is_reset(host: str, finding: ReportedFinding) -> bool:
+        return is_judged(host, finding) and _is_reset(finding, first[host], second[host])
 
     def is_unchanged(host: str, finding: ReportedFinding) -> bool:
         return not is_new(host, finding) and not is_worse(host, finding)
 
     def is_unjudged(host: str, finding: ReportedFinding) -> bool:
-        return is_lost(host, finding) and not is_gone(host, finding)
+        return is_lost(host, finding) and not is_judged(host, finding)
 
     return ChangeReport(
         before=before.name,
         after=after.name,
         nodes=both,
-        only_before=[host for host in old if host not in new],
+        muted=[host for host in new if new[host].muted or not second[host].compared],
+        only_before=[host for host in old if host not in new and first[host].compared],
         only_after=[host for host in new if host not in old],
         new=_faults(new, is_new),
         worse=[_worse_fault(one, known) for one in _groups(new, is_worse)],
         gone=_faults(old, is_gone),
+        booted=_faults(old, is_reset),
         unchanged=_faults(new, is_unchanged),
         unjudged=_faults(old, is_unjudged),
-        facts=_changed_facts({host: (first[host].facts, second[host].facts) for host in both}),
+        facts=_changed_facts({host: (first[host], second[host]) for host in both}),
         unreadable={**before.unreadable, **after.unreadable},
     )
+
+
+def _is_reset(finding: ReportedFinding, before: NodeFindings, after: NodeFindings) -> bool:
+    """Whether a boot of the host has since set to 0 what the finding counted."""
+    booted = bool(before.boot and after.boot) and before.boot != after.boot
+    return booted and finding.id in OF_COUNTERS
 
 
 def _by_key(report: CheckReport) -> dict[Key, ReportedFinding]:
@@ -218,15 +243,15 @@ def _worse_fault(
     return WorseFault(**fault, was=merged_text(texts))
 
 
-def _changed_facts(
-    nodes: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]],
-) -> list[ChangedFact]:
-    """The facts that differ between the two times, hosts with the same two values together."""
+def _changed_facts(nodes: Mapping[str, tuple[NodeFindings, NodeFindings]]) -> list[ChangedFact]:
+    """The facts that differ between the two times, hosts with the same two values together, but
+    for values of muted faults.
+    """
     hosts: dict[tuple[str, str, str], list[str]] = {}
     for host, (old, new) in nodes.items():
-        for fact in dict.fromkeys((*old, *new)):
-            before, after = old.get(fact, MISSING), new.get(fact, MISSING)
-            if before != after:
+        for fact in dict.fromkeys((*old.facts, *new.facts)):
+            before, after = old.facts.get(fact, MISSING), new.facts.get(fact, MISSING)
+            if before != after and not is_accepted(fact, old, new):
                 hosts.setdefault((fact, before, after), []).append(host)
     changed = [
         ChangedFact(fact=fact, before=before, after=after, hosts=names)

@@ -15,12 +15,14 @@ _NOTHING = "\nno finding on either side, and no fact has changed\n"
 
 
 def text(report: ChangeReport, width: int | None = None) -> str:
-    """The nodes, then the faults: new, worse, gone, not judged any more, and unchanged; before the
+    """The nodes, then the faults: new, worse, gone or not known to be, and unchanged; before the
     unchanged ones the facts that have changed.
     """
     head = f"{report.before} to {report.after}: {counted(len(report.nodes), 'node')} compared\n"
     if report.only_before:
         head += f"UNKNOWN {fold(report.only_before)}: only in {report.before}\n"
+    if report.muted:
+        head += f"MUTED   findings on {fold(report.muted)}\n"
     if report.only_after:
         head += f"only in {report.after}, so that all findings are new: {fold(report.only_after)}\n"
     for file, reason in report.unreadable.items():
@@ -29,6 +31,7 @@ def text(report: ChangeReport, width: int | None = None) -> str:
         _part("new", report.new)
         + _part("worse", report.worse)
         + _part("gone", report.gone)
+        + _part("not known, as the host was booted since", report.booted)
         + _part(f"no data in {report.after}", report.unjudged)
         + _facts(report.facts)
         + _part("unchanged", report.unchanged)

@@ -3,19 +3,21 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from busbw.check.accepted_facts import left_out, note_accepted
 from busbw.check.base import Check
 from busbw.check.earlier import ByHost, oldest
 from busbw.check.expect.file import Expect, judge, mutes_host
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
+from busbw.check.rates import BOOT_ID_FILE
 from busbw.check.registry import CHECKS
-from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings
+from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings, older
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.snapshot import HEAD, MADE_BY, recorded
 from busbw.host.source import Source
@@ -30,14 +32,18 @@ def findings_here(
     checks: Iterable[Check],
     name: str = "",
     *,
-    earlier: Machine | None = None,
+    earlier: Machine | str | None = None,
     expect: Expect | None = None,
 ) -> NodeFindings:
-    """The findings on one machine, and its facts."""
+    """The findings on one machine, and its facts; `earlier` as `Machine` takes it."""
     machine = Machine(source, earlier)
     report = judge(machine, checks, name, expect)
     compared = not (expect and mutes_host(expect, report.host))
-    return NodeFindings(report=report, facts=facts(machine), compared=compared)
+    boot = machine.text(BOOT_ID_FILE) or ""
+    node = NodeFindings(report=report, facts=facts(machine), compared=compared, boot=boot)
+    if expect:
+        note_accepted(node, machine)
+    return node
 
 
 def recorded_nodes(
@@ -45,14 +51,20 @@ def recorded_nodes(
     checks: Sequence[Check],
     expect: Expect | None = None,
     since: ByHost | None = None,
+    *,
+    newest: bool = False,
 ) -> ClusterReport:
     """The comparison of nodes from their snapshots; UsageError if none can be read.
 
-    `since` has earlier snapshots, each node's own of which shows how its counters rose.
+    `since` has earlier snapshots, each node's own of which shows how its counters rose. `newest` is
+    whether of several snapshots of a host only the newest counts.
     """
     nodes, unreadable = recorded_findings(files, checks, expect, since)
+    left = older({name: node.report for name, node in nodes.items()}) if newest else []
+    for name in left:
+        del nodes[name]
     report = joined(nodes, {})
-    report.unreadable = unreadable
+    report.unreadable, report.older = unreadable, left
     return report
 
 
@@ -99,12 +111,9 @@ def _recorded_node(
         source = recorded(Path(file))
     except UsageError as error:
         return error.message.removeprefix(f"{file}: ")
-    earlier = "" if since is None else oldest(since, source)
-    reading, reason = (None, earlier) if isinstance(earlier, str) else (earlier, "")
+    earlier = None if since is None else oldest(since, source)
     checks = [check for check in CHECKS if check.row.id in ids]
-    node = findings_here(source, checks, file, earlier=reading, expect=expect)
-    node.no_earlier = reason
-    return node
+    return findings_here(source, checks, file, earlier=earlier, expect=expect)
 
 
 def _leave_interrupts_to_the_parent() -> None:
@@ -176,38 +185,48 @@ def joined(nodes: dict[str, NodeFindings], silent: dict[str, str]) -> ClusterRep
     Differences name a node by its host name, or by its key if two hosts share a name.
     """
     hosts = Counter(node.report.host for node in nodes.values())
-    facts_by_name = {}
+    compared = {}
     for key, node in nodes.items():
         host = node.report.host
         if node.compared:
-            facts_by_name[host if hosts[host] == 1 else key] = node.facts
+            compared[host if hosts[host] == 1 else key] = node
     return ClusterReport(
-        differences=differences(facts_by_name),
+        differences=differences(
+            {name: node.facts for name, node in compared.items()}, left_out(compared)
+        ),
         nodes=[node.report for node in nodes.values()],
         silent=silent,
         no_earlier={
-            node.report.host: node.no_earlier for node in nodes.values() if node.no_earlier
+            report.host: report.no_earlier
+            for report in (node.report for node in nodes.values())
+            if report.no_earlier
         },
     )
 
 
-def differences(nodes: Mapping[str, Mapping[str, str]]) -> list[Difference]:
+def differences(
+    nodes: Mapping[str, Mapping[str, str]], without: Collection[tuple[str, str]] = ()
+) -> list[Difference]:
     """Facts whose value differs between `nodes`, those with the fewest differing nodes first.
 
-    A fact missing on some nodes differs too.
+    A fact missing on some nodes differs too. `without` are nodes and facts that are not compared.
     """
     names = dict.fromkeys(name for node_facts in nodes.values() for name in node_facts)
-    compared = [_difference(name, nodes) for name in names]
+    compared = [_difference(name, nodes, without) for name in names]
     differing = [difference for difference in compared if difference is not None]
     return sorted(differing, key=lambda difference: sum(map(len, difference.odd.values())))
 
 
-def _difference(name: str, nodes: Mapping[str, Mapping[str, str]]) -> Difference | None:
+def _difference(
+    name: str, nodes: Mapping[str, Mapping[str, str]], without: Collection[tuple[str, str]]
+) -> Difference | None:
     """How a fact differs between `nodes`; None if it is the same on all."""
     by_value: dict[str, list[str]] = {}
     for host, node_facts in nodes.items():
+        if (host, name) in without:
+            continue
         by_value.setdefault(node_facts.get(name, MISSING), []).append(host)
-    if len(by_value) == 1:
+    if len(by_value) < 2:
         return None
     usual, hosts = max(by_value.items(), key=lambda item: len(item[1]))
     majority = 2 * len(hosts) > len(nodes)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.differences_text import differences_text
+from busbw.check.earlier import BY_TOTALS
 from busbw.check.fault_text import detail_lines, head_line, muted, parts_lines
 from busbw.check.groups import FindingGroup, group
 from busbw.check.types import GRADES, NO_DATA, SHOWN_GRADES, ClusterReport, grade, node_names
@@ -71,14 +72,13 @@ def head_text(cluster: ClusterReport, names: Sequence[str]) -> str:
         for verdict in judged[:-1]:
             text += f"{verdict.value}: {fold(by_verdict[verdict])}\n"
     text += _lost("FAIL   ", cluster.silent) + _lost("UNKNOWN", cluster.unreadable)
+    if cluster.older:
+        text += f"left out, as older than another of the host: {fold(cluster.older)}\n"
     return text + _lost("NO DATA", _by_totals(cluster))
 
 
 def _by_totals(cluster: ClusterReport) -> dict[str, str]:
-    return {
-        host: f"{reason}, so errors are judged by their totals"
-        for host, reason in cluster.no_earlier.items()
-    }
+    return {host: f"{reason}, {BY_TOTALS}" for host, reason in cluster.no_earlier.items()}
 
 
 def _lost(word: str, reasons: Mapping[str, str]) -> str:

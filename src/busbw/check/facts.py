@@ -1,7 +1,7 @@
 """Facts of a machine: what should be the same on all nodes of a cluster, as short texts by name."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from busbw.check.launcher.programs import open_mpi
 from busbw.check.machine import Machine, RdmaPort, understood
@@ -17,13 +17,14 @@ from busbw.host.nic import RDMA
 from busbw.host.roce_qos import read_setters
 
 NONE, INFINIBAND = "none", "InfiniBand"
-Read = Callable[[Machine], Iterator[tuple[str, str]]]
+Values = str | dict[str, str]  # of the node, or of each of its parts
+Read = Callable[[Machine], Iterator[tuple[str, Values]]]
 _LIMITS = {
     "Max locked memory": "locked memory limit",
     "Max open files": "open file limit",
     "Max stack size": "stack size limit",
 }
-_FILES = {
+FILES = {
     "kernel": "/proc/sys/kernel/osrelease",
     "CPUs": "/sys/devices/system/cpu/online",
     "clock source": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
@@ -52,12 +53,21 @@ _OF_ONE_RANK = re.compile(
 )
 
 
+# What a port that is down does not have.
+OF_LINK = ("rate of RDMA ports", "GID indices for RoCE v2 of RDMA ports")
+
+
 def facts(machine: Machine) -> dict[str, str]:
-    return {name: value for read in READERS for name, value in understood(read, machine) if value}
+    texts = {name: merged(value) for name, value in facts_by_part(machine).items()}
+    return {name: value for name, value in texts.items() if value}
+
+
+def facts_by_part(machine: Machine) -> dict[str, Values]:
+    return {name: value for read in READERS for name, value in understood(read, machine)}
 
 
 def _files(machine: Machine) -> Iterator[tuple[str, str]]:
-    for name, path in _FILES.items():
+    for name, path in FILES.items():
         yield name, " ".join((machine.text(path) or "").split())
     release = machine.text("/etc/os-release") or ""
     names = [line for line in release.splitlines() if line.startswith("PRETTY_NAME")]
@@ -72,18 +82,18 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
                 yield name, line[len(title) :].split()[0]
 
 
-def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
+def _gpus(machine: Machine) -> Iterator[tuple[str, Values]]:
     host = machine.host
     yield "NVIDIA driver", host.driver
     module = machine.text("/proc/driver/nvidia/version") or ""
     yield "NVIDIA kernel module", module.partition("\n")[0]
     yield "GPUs", str(len(host.gpus)) if host.gpus or not host.gpu_reason else ""
     yield "memory, GiB", str(round(host.memory_bytes / 2**30)) if host.memory_bytes else ""
-    yield "GPU model", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
+    yield "GPU model", {f"GPU {gpu.index}": gpu.name for gpu in host.gpus}
     nvlinks = {
         f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus
     }
-    yield "NVLinks per GPU", merged(nvlinks)
+    yield "NVLinks per GPU", nvlinks
     yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
 
 
@@ -124,29 +134,29 @@ _OF_PORTS: dict[str, Callable[[Machine, RdmaPort], str | None]] = {
 }
 
 
-def _ports(machine: Machine) -> Iterator[tuple[str, str]]:
+def _ports(machine: Machine) -> Iterator[tuple[str, Values]]:
     ports = own_ports(machine)
     yield "RDMA ports", ", ".join(port.name for port in ports)
     yield "PCI addresses of RDMA ports", ", ".join(port.bdf for port in ports)
     yield "interfaces of RDMA ports", ", ".join(port.netdev for port in ports if port.netdev)
     for name, read in _OF_PORTS.items():
         values = {port.name: read(machine, port) or "" for port in ports}
-        yield f"{name} of RDMA ports", merged(values)
+        yield f"{name} of RDMA ports", values
 
 
-def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
+def _roce(machine: Machine) -> Iterator[tuple[str, Values]]:
     table = {setting.subject: values(machine, setting) for setting in settings(machine)}
     names = dict.fromkeys(name for port_values in table.values() for name in port_values)
     for name in names:
         by_subject = {subject: port_values[name] for subject, port_values in table.items()}
-        yield f"{name} of RoCE ports", merged(by_subject)
+        yield f"{name} of RoCE ports", by_subject
     setters = read_setters(machine) if table else []
     if not isinstance(setters, str):
         enabled = [file.path for file in setters if file.enabled]
         yield "files that set RoCE at boot", ", ".join(enabled)
 
 
-def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
+def _interfaces(machine: Machine) -> Iterator[tuple[str, Values]]:
     """Hardware interfaces without RDMA (the fabric of some clouds), and bonds.
 
     Pods and guests have only virtual ones.
@@ -167,11 +177,11 @@ def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
         if interface.up and not interface.physical and not interface.name.startswith(VIRTUAL)
     ]
     mtus = {interface.name: str(interface.mtu or "") for interface in plain + virtual}
-    yield "MTU of other interfaces", merged(mtus)
+    yield "MTU of other interfaces", mtus
     rates = {interface.name: _rate_text(interface) for interface in plain}
-    yield "rate of other interfaces", merged(rates)
+    yield "rate of other interfaces", rates
     drivers = {interface.name: _driver(machine, interface.name) for interface in plain}
-    yield "driver of other interfaces", merged(drivers)
+    yield "driver of other interfaces", drivers
     for name, bond in read_bonds(machine).items():
         up = sum(slave.up for slave in bond.slaves)
         text = f"{bond.mode}, {bond.policy}, {up} of {len(bond.slaves)} slaves up"
@@ -184,12 +194,14 @@ def _rate_text(interface: Interface) -> str:
     return f"{interface.rate * 8 / 1e9:g} Gbit/s"
 
 
-def merged(values: Mapping[str, str]) -> str:
+def merged(values: Values) -> str:
     """One text for the values of several parts: the value alone if all have it.
 
     Else `9000 (7), 1500 (mlx5_3)`: the most common value with the number of its parts, the others
     with the names of theirs.
     """
+    if isinstance(values, str):
+        return values
     parts: dict[str, list[str]] = {}
     for part, value in values.items():
         parts.setdefault(value, []).append(part)

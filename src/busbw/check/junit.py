@@ -38,6 +38,7 @@ def changes(report: ChangeReport, fail_on: Verdict) -> str:
     for kind, faults, outcome in (
         ("no data", report.unjudged, ERROR),
         ("gone", report.gone, ""),
+        ("booted since", report.booted, SKIPPED),
         ("unchanged", report.unchanged, ""),
     ):
         for fault in faults:
@@ -46,7 +47,7 @@ def changes(report: ChangeReport, fail_on: Verdict) -> str:
         outcome = FAILURE if fail_on is Verdict.WARN else ""
         for host in fact.hosts:
             text = f"{fact.before} -> {fact.after}"
-            suites[host].append(Case("changed", fact.fact, outcome, text))
+            suites[host].append(Case("changed", fact.fact, outcome, text, output=text))
     for host in report.only_before:
         suites[host] = [Case("node", "report", ERROR, f"only in {report.before}")]
     for file, reason in report.unreadable.items():

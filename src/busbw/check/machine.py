@@ -59,11 +59,13 @@ class RdmaPort:
 class Machine:
     """A machine behind a source. Every file and call is read at most once.
 
-    `earlier` is an earlier reading of the same machine since its last boot, for how counters rose.
+    `earlier` is an earlier reading of the same machine since its last boot, for how counters rose,
+    or why there is none that was asked for.
     """
 
-    def __init__(self, source: Source, earlier: "Machine | None" = None) -> None:
-        self.earlier = earlier
+    def __init__(self, source: Source, earlier: "Machine | str | None" = None) -> None:
+        self.earlier = None if isinstance(earlier, str) else earlier
+        self.no_earlier = earlier if isinstance(earlier, str) else ""
         self._source = source
         self._files: dict[str, Reading] = {}
         self._texts: dict[str, str | None] = {}

@@ -176,6 +176,7 @@ def examine(
         source=name,
         read=read,
         at=now.text or "",
+        no_earlier=machine.no_earlier,
         busbw=__version__,
         verdict=overall(findings),
         findings=findings,
@@ -241,6 +242,10 @@ def load_reading(file: str) -> Machine:
     return Machine(recorded(Path(file)))
 
 
+class BootedSince(UsageError):
+    """An earlier reading of the same machine, before its last boot."""
+
+
 def compare(file: str, earlier: Machine, now: Machine) -> None:
     """UsageError unless `file` holds an earlier reading of the same machine since its last boot."""
     host, this_host = earlier.text(HOSTNAME) or "", now.text(HOSTNAME) or ""
@@ -250,7 +255,7 @@ def compare(file: str, earlier: Machine, now: Machine) -> None:
             "busbw check --save FILE, on this host",
         )
     if (earlier.text(BOOT_ID_FILE) or "") != (now.text(BOOT_ID_FILE) or ""):
-        raise UsageError(
+        raise BootedSince(
             f"--since {file}: {host} was booted since, which set its counters to 0",
             "busbw check --save FILE, and again later",
         )

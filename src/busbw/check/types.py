@@ -4,7 +4,7 @@ Also the verdict on a whole machine with its exit code.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -17,6 +17,7 @@ SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.S
 NO_DATA = "no data"
 GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
 SHOWN_GRADES = ("fail", "unknown", "warn", NO_DATA)  # what a report has without --all
+_NAMELESS = ("", "localhost")
 AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 MISSING = "(none)"  # stands for a fact that a node does not have
 
@@ -85,6 +86,9 @@ class CheckReport(Tabular, msgspec.Struct, tag="busbw.check/1", tag_field="schem
         str, Meta(description="how much of a kernel log was read, if nothing else was")
     ] = ""
     at: str = ""  # ISO time of the reading
+    no_earlier: Annotated[
+        str, Meta(description="why counters are judged by their totals, though --since was given")
+    ] = ""
     busbw: str = ""
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types
     findings: list[ReportedFinding] = []
@@ -107,14 +111,16 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class NodeFindings(msgspec.Struct, kw_only=True):
     """The findings on one node, and its facts by name.
 
-    `no_earlier` is why no earlier snapshot of --since was one of it, '' if one was or none was
-    asked for. `compared` is whether its facts are: not while all of its checks are muted.
+    `compared` is whether its facts are: not while all of its checks are muted. With mutes, `parts`
+    has the facts by part, and `accepted` the parts that show a muted fault ('': the whole node).
     """
 
     report: CheckReport
     facts: dict[str, str]
-    no_earlier: str = ""
     compared: bool = True
+    boot: str = ""  # the id of the machine's last boot
+    parts: dict[str, dict[str, str]] = {}
+    accepted: dict[str, list[str]] = {}
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +154,9 @@ class ClusterReport(
     silent: dict[str, str] = {}
     unreadable: dict[str, str] = {}
     no_earlier: dict[str, str] = {}
+    older: Annotated[
+        list[str], Meta(description="snapshots left out, as their host has a newer one")
+    ] = []
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +227,27 @@ def overall(findings: Iterable[ReportedFinding], fail_on: Verdict = Verdict.FAIL
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict on several machines; unknown if there is none."""
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
+
+
+def older(reports: Mapping[str, CheckReport]) -> list[str]:
+    """The names of reports whose host has a newer one among them, or the same once more.
+
+    Machines without a name of their own, and readings without a time, are all kept.
+    """
+    newest: dict[str, CheckReport] = {}
+    for report in reports.values():
+        if report.host not in newest or report.at > newest[report.host].at:
+            newest[report.host] = report
+    return [
+        name
+        for name, report in reports.items()
+        if report.at and report.host not in _NAMELESS and _is_older(report, newest[report.host])
+    ]
+
+
+def _is_older(report: CheckReport, newest: CheckReport) -> bool:
+    copied = report is not newest and report.findings == newest.findings
+    return report.at < newest.at or (report.at == newest.at and copied)
 
 
 def node_names(nodes: Sequence[CheckReport]) -> list[str]:

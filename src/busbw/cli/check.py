@@ -11,7 +11,7 @@ from busbw.check import text as view
 from busbw.check.api import LIMIT_S, here, of_several, of_source, words_of_hosts
 from busbw.check.base import Check
 from busbw.check.chosen import check_rows, chosen_checks, refuse_contradictions
-from busbw.check.earlier import read_first, refuse_watch_options
+from busbw.check.earlier import BY_TOTALS, read_first, refuse_watch_options
 from busbw.check.expect.file import Expect, unused_mutes
 from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, trend
@@ -186,7 +186,7 @@ def command(
     if save:
         refuse_others()
     names = [host.name for host in given_hosts(hosts, hostfile)]
-    files = matching_files(files)
+    named, files = files, matching_files(files)
     refuse_contradictions(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
@@ -203,15 +203,24 @@ def command(
         prepare_folder(save, names, force=force)
     if names or len(files) > 1:
         words = words_of_hosts(only, layer, skip, watch_s, expected, differences=differences)
-        nodes = of_several(names, files, words, limit_s, watch_s, checks, expected, since, save)
+        nodes = of_several(
+            *(names, files, words, limit_s, watch_s, checks, expected, since, save),
+            newest=files != named,
+        )
         _warn_of_mutes(expected, nodes.nodes, fleet=True)
         return printed.print_several(nodes)
     if save or files:
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
         return _print_recorded(source, "".join(files), checks, expected, since, printed)
     report = here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
+    return _print_report(report, expected, printed)
+
+
+def _print_report(report: CheckReport, expected: Expect | None, output: CheckOutput) -> int:
+    if report.no_earlier:
+        print_err(f"warning: --since {report.no_earlier}, {BY_TOTALS}")
     _warn_of_mutes(expected, [report])
-    return printed.print_one(report)
+    return output.print_one(report)
 
 
 def _warn_of_mutes(
@@ -253,8 +262,7 @@ def _print_recorded(
     if source is None:
         return int(Exit.OK)
     report = of_source(source, name, checks, expected, since)
-    _warn_of_mutes(expected, [report])
-    return output.print_one(report)
+    return _print_report(report, expected, output)
 
 
 for _subcommand in (launch, command_line, job, trend, engines, explain, config):

@@ -74,6 +74,13 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     multiple=True,
     help="which table of logs that hold several; twice: of A, of B",
 )
+@click.option(
+    "--expect",
+    default="",
+    callback=not_empty,
+    metavar="FILE",
+    help="of snapshots: apply the mutes of a file of what a node should have; - = stdin",
+)
 @fail_on_option
 @db_option
 def command(
@@ -85,6 +92,7 @@ def command(
     format_name: str,
     collective: str | None,
     tables: tuple[int, ...],
+    expect: str,
     fail_on: Verdict,
     db: Path,
 ) -> int:
@@ -104,9 +112,11 @@ def command(
     """
     sides = [] if runs else _snapshots(words)
     if sides:
-        return _compare_snapshots(words, sides, format_name, fail_on)
-    if is_given("fail_on"):
-        raise UsageError("--fail-on is for snapshots", "leave it out: runs have no warnings")
+        return _compare_snapshots(words, sides, format_name, expect, fail_on)
+    for name, why in (("fail_on", "runs have no warnings"), ("expect", "runs have no findings")):
+        if is_given(name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is for snapshots", f"leave it out: {why}")
     failed = False
     if runs:
         turns = _measure(runs, words, rounds)
@@ -135,13 +145,19 @@ def _snapshots(words: Sequence[str]) -> list[list[str]]:
 
 
 def _compare_snapshots(
-    words: Sequence[str], sides: Sequence[Sequence[str]], format_name: str, fail_on: Verdict
+    words: Sequence[str],
+    sides: Sequence[Sequence[str]],
+    format_name: str,
+    expect: str,
+    fail_on: Verdict,
 ) -> int:
     # takes 0.1 s to import
     from busbw.check import changes_text, junit
     from busbw.check.changes import Side, changes
     from busbw.check.cluster import recorded_findings
+    from busbw.check.expect.file import unused_mutes
     from busbw.check.registry import CHECKS
+    from busbw.cli.checks.expect import load_expected
 
     if options := ", ".join(given_options(OF_RUNS)):
         raise UsageError(
@@ -152,10 +168,15 @@ def _compare_snapshots(
             f"--format {format_name}: snapshots are compared as {', '.join(OF_SNAPSHOTS)}",
             "--format json is for programs",
         )
+    mutes = load_expected(expect, [check.row for check in CHECKS], node=False)
     before, after = (
-        Side(name, *recorded_findings(files, CHECKS))
+        Side(name, *recorded_findings(files, CHECKS, mutes))
         for name, files in zip(words, sides, strict=True)
     )
+    if mutes:
+        reports = [node.report for side in (before, after) for node in side.snapshots.values()]
+        for text in unused_mutes(mutes, reports, fleet=True):
+            print_err(f"warning: {text}")
     report = changes(before, after)
     if format_name == "json":
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")

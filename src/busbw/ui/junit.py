@@ -1,7 +1,7 @@
 """Findings as JUnit's XML, which the CI of GitLab, Jenkins and GitHub's reporters show.
 
-Elements and attributes are those of Jenkins' schema for JUnit: testsuites, testsuite, testcase, and
-failure, error or skipped in a testcase that did not pass.
+Elements and attributes are those of Jenkins' schema for JUnit: testsuites, testsuite, testcase, in
+it failure, error or skipped if it did not pass, and system-out.
 """
 
 import re
@@ -17,7 +17,7 @@ _NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 class Case(NamedTuple):
     """A test case. `outcome` is FAILURE, ERROR or SKIPPED with its `message`, '' for one that
-    passed; `detail` is what else its reader needs.
+    passed; `detail` is what else its reader needs. `output` is shown of any case.
     """
 
     group: str
@@ -25,6 +25,7 @@ class Case(NamedTuple):
     outcome: str = ""
     message: str = ""
     detail: str = ""
+    output: str = ""
 
 
 def junit(suites: Mapping[str, Sequence[Case]]) -> str:
@@ -42,11 +43,17 @@ def junit(suites: Mapping[str, Sequence[Case]]) -> str:
             element = ElementTree.SubElement(suite, "testcase", names)
             if case.outcome:
                 message = {"message": _line(case.message)}
-                element = ElementTree.SubElement(element, case.outcome, message)
-                element.text = _NO_XML.sub("?", escape_invisible(case.detail)) or None
+                problem = ElementTree.SubElement(element, case.outcome, message)
+                problem.text = _text(case.detail) or None
+            if case.output:
+                ElementTree.SubElement(element, "system-out").text = _text(case.output)
     ElementTree.indent(root)
     return ElementTree.tostring(root, "unicode", xml_declaration=False) + "\n"
 
 
 def _line(text: str) -> str:
     return _NO_XML.sub("?", escape_line(text))
+
+
+def _text(text: str) -> str:
+    return _NO_XML.sub("?", escape_invisible(text))

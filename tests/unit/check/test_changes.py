@@ -13,6 +13,7 @@ from healthy_gpu import changed
 from tree import Change
 
 import busbw
+from busbw.check import junit
 from busbw.check.changes import ChangeReport, Side, changes
 from busbw.check.changes_text import text
 from busbw.check.registry import BY_NAME
@@ -71,6 +72,8 @@ XID_94 = [found("gpu-xid", FAIL, "GPU 1", "Xid 94 (contained memory error), 2 mi
 OWN_NAME = [found("hostname-loopback", WARN, "", "/etc/hosts gives g1 the address 127.0.1.1")]
 
 
+LINKS = [found("nic-symbol-errors", WARN, "mlx5_3", "150 errors")]
+NO_ERRORS = [found("nic-symbol-errors", PASS, "mlx5_3", "no errors")]
 Week = dict[str, NodeFindings]
 
 
@@ -84,6 +87,31 @@ def week(**nodes: Findings) -> Week:
 
 def compared(before: Week, after: Week) -> ChangeReport:
     return changes(Side("w1", before, {}), Side("w2", after, {}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "boots", "named_as"),
+    [
+        (LINKS, NO_ERRORS, ("a", "b"), "booted"),
+        (LINKS, NO_ERRORS, ("a", "a"), "gone"),
+        (LINKS, NO_ERRORS, ("", "b"), "gone"),
+        (LINKS, LINKS, ("a", "b"), "unchanged"),
+        (LINKS, [], ("a", "b"), "unjudged"),
+        (LOW, FULL, ("a", "b"), "gone"),
+    ],
+)
+def test_counters_that_a_boot_has_reset_say_not_that_a_fault_is_gone(
+    before, after, boots, named_as
+):
+    nodes = [{"g1": node("g1", findings)} for findings in (before, after)]
+    for one, boot in zip(nodes, boots, strict=True):
+        one["g1"].boot = boot
+    report = compared(*nodes)
+    assert [fault.hosts for fault in getattr(report, named_as)] == [["g1"]]
+    kinds = ("new", "worse", "gone", "booted", "unchanged", "unjudged")
+    assert sum(len(getattr(report, kind)) for kind in kinds) == 1
+    told = "not known, as the host was booted since: 1 fault\n"
+    assert (told in text(report)) == (named_as == "booted")
 
 
 def named(faults: list[Fault]) -> list[tuple[str, str, list[str]]]:
@@ -149,6 +177,12 @@ def test_nodes_of_one_side():
     assert named(report.new) == [("warn", "gpu-power-limit", ["g3"])]
     assert exit_of(report.verdicts()) == 3, "g2 may be dead"
     assert "UNKNOWN g2: only in w1\n" in text(report)
+
+
+def test_a_host_whose_checks_are_muted_may_be_away():
+    before = week(g1=FULL, g2=FULL)
+    before["g2"].compared = False
+    assert compared(before, week(g1=FULL)).verdicts() == []
 
 
 def test_of_several_snapshots_of_a_node_the_latest_counts():
@@ -241,6 +275,9 @@ def test_a_fact_that_has_changed_differently_on_each_host_is_one_line():
     after = {name: node(name, FULL, memory=f"{at}") for at, name in enumerate(hosts)}
     report = compared(before, after)
     assert "WARN    memory: 2014 -> 0 to 5\n        on: g[1-6]\n" in text(report)
+    for fail_on in (FAIL, WARN):
+        cases = junit.changes(report, fail_on)
+        assert all(f"<system-out>2014 -&gt; {at}</system-out>" in cases for at in range(6))
 
 
 def test_archives_in_a_folder_are_known_by_name_or_content(tmp_path):
@@ -276,6 +313,13 @@ SLOW = changed(3, power_limit_mw=400000)
 DEAD = changed(3, error="GPU is lost")
 
 
+def numa_balancing(value: str) -> Change:
+    return lambda tree: tree.file("/proc/sys/kernel/numa_balancing", value)
+
+
+BALANCED, UNBALANCED = numa_balancing("0"), numa_balancing("1")
+
+
 @pytest.mark.parametrize(
     ("later", "more", "code"),
     [
@@ -297,6 +341,27 @@ def test_compare_ends_by_the_verdicts_of_what_is_new(later, more, code, tmp_path
     if "json" in more:
         assert json.loads(printed.out)["new"][0]["name"] == "gpu-count"
     assert code != 2 or "snapshots" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("later", "mute", "code", "told"),
+    [
+        (DEAD, 'check = "gpu-count"\nsubject = "GPU 3"', 0, "MUTED   findings on gpu-1\n"),
+        (DEAD, 'check = "gpu-count"\nsubject = "GPU 5"', 1, "accepts no finding of GPU 5"),
+        (DEAD, 'check = "*"\nhost = "gpu-1"', 0, "MUTED   findings on gpu-1\n"),
+        (DEAD, 'check = "*"\nhost = "gpu-[2-9]"', 1, "none of these hosts"),
+        (SLOW, 'check = "gpu-power-limit"', 0, "MUTED   findings on gpu-1\n"),
+        (UNBALANCED, 'check = "kernel-numa-balancing"', 0, "MUTED   findings on gpu-1\n"),
+        (UNBALANCED, 'check = "nic-mtu"', 1, "NUMA balancing: 0 -> 1"),
+    ],
+)
+def test_mutes_of_a_file_are_no_changes(later, mute, code, told, tmp_path, capsys):
+    before, after = saved(tmp_path / "w1", BALANCED), saved(tmp_path / "w2", later)
+    (tmp_path / "mutes.toml").write_text(f'[[mute]]\n{mute}\nreason = "RMA"\nuntil = 2999-01-01\n')
+    words = ["compare", before, after, "--fail-on=warn", "--expect", str(tmp_path / "mutes.toml")]
+    assert guarded(words) == code
+    printed = capsys.readouterr()
+    assert told in printed.out + printed.err
 
 
 def test_a_folder_of_snapshots_is_shown_and_loaded_as_its_nodes(tmp_path, capsys):

@@ -173,6 +173,39 @@ def test_a_host_whose_checks_are_muted_differs_from_none(host, differ, snapshots
     assert bool(json.loads(run(capfd, *words)[1])["differences"]) == differ
 
 
+RDMA, NUMA = "/sys/class/infiniband", "/proc/sys/kernel/numa_balancing"
+DOWN = {
+    f"{RDMA}/mlx5_5/ports/1/state": "1: DOWN",
+    f"{RDMA}/mlx5_5/ports/1/phys_state": "3: Disabled",
+    f"{RDMA}/mlx5_5/ports/1/rate": "10 Gb/sec (1X SDR)",
+}
+OF_PORT = 'check = "nic-state"\nsubject = "mlx5_5"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "mute", "left"),
+    [
+        (DOWN, OF_PORT, []),
+        (DOWN, OF_PORT.replace("mlx5_5", "mlx5_6"), ["rate", "state"]),
+        ({**DOWN, f"{RDMA}/mlx5_3/ports/1/state": "1: DOWN"}, OF_PORT, ["state"]),
+        ({**DOWN, f"{RDMA}/mlx5_5/fw_ver": "1.0"}, OF_PORT, ["firmware"]),
+        ({NUMA: "1"}, 'check = "kernel-numa-balancing"\n', []),
+        ({NUMA: "1"}, OF_PORT, ["NUMA balancing"]),
+    ],
+)
+def test_what_differs_by_a_muted_fault_is_no_difference(files, mute, left, tmp_path, capfd):
+    for host in ("gpu-1", "gpu-2", "gpu-3"):
+        tree = equipped().file("/proc/sys/kernel/hostname", host).file(NUMA, "0")
+        for path, value in files.items() if host == "gpu-2" else ():
+            tree.file(path, value)
+        (tmp_path / f"{host}.jsonl").write_text(snapshot(tree.source()))
+    end = 'host = "gpu-2"\nreason = "ticket 4711"\nuntil = 2999-01-01\n'
+    (tmp_path / "mute.toml").write_text(f"[[mute]]\n{mute}{end}")
+    words = ["--from", tmp_path, "--expect", tmp_path / "mute.toml", "--format", "json"]
+    differing = json.loads(run(capfd, *words)[1])["differences"]
+    assert sorted(one["fact"].removesuffix(" of RDMA ports") for one in differing) == left
+
+
 @pytest.mark.parametrize(
     ("more", "of", "told"),
     [

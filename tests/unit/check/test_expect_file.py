@@ -93,6 +93,7 @@ def test_errors_in_a_file_are_named_with_line_key_and_value(toml):
         file.parse(file.Text("node.toml", toml, TODAY))
     assert error.value.message.startswith(message), error.value.message
     assert hint in error.value.hint, error.value.hint
+    assert error.value.hint.count("did you mean") <= 1
 
 
 def test_the_least_and_largest_values_of_a_file():

@@ -5,6 +5,7 @@ import random
 import resource
 import time
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, examine
 from busbw.check.snapshot import snapshot
 from busbw.check.trend.growth import error_counts
-from busbw.check.types import CheckReport, ClusterReport
+from busbw.check.types import CheckReport, ClusterReport, older
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive
@@ -47,6 +48,47 @@ def test_node_that_differs_is_named_with_its_value():
     ) == ("9000", 7)
     assert difference_of["MTU of RDMA ports"].odd == {"9000 (7), 1500 (mlx5_3)": ["gpu-5"]}
     assert difference_of["hypervisor"].odd == {"QEMU": ["gpu-5"]}
+
+
+def test_of_several_snapshots_of_a_host_in_a_folder_the_newest_counts(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)  # short paths, which no line is broken for
+    folder = Path("daily")
+    folder.mkdir()
+    for host, day in product((1, 2), (1, 2, 3)):
+        tree = healthy().file("/proc/sys/kernel/hostname", f"gpu-{host}")
+        tree.call("time", f"2026-11-0{day}T08:00:00+00:00")
+        (folder / f"gpu-{host}-day{day}.jsonl").write_text(snapshot(tree.source()))
+    left = "left out, as older than another of the host: "
+    older = f"{folder}/gpu-[1-2]-day[1-2].jsonl"
+    for words in (["check", "--from"], ["show"]):
+        assert guarded([*words, str(folder)]) == 0
+        told = capsys.readouterr().out
+        assert told.startswith("2 nodes, 2 answered: 2 ") and left + older in told
+    days = [str(folder / f"gpu-1-day{day}.jsonl") for day in (1, 2)]
+    assert guarded(["check", "--from", days[0], "--from", days[1]]) == 0
+    assert capsys.readouterr().out.startswith("2 nodes, 2 answered: 2 ")
+    page = Path("page.html")
+    assert guarded(["report", str(folder), "--output", str(page)]) == 0
+    assert f"note: {left}{older}" in capsys.readouterr().err
+    assert "Check of 2 nodes" in page.read_text() and left + older in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "times", "left"),
+    [
+        (("a", "a", "b"), ("1", "2", "1"), ["0"]),
+        (("a", "a", "b"), ("2", "1", "1"), ["1"]),
+        (("a", "a", "a"), ("1", "1", "0"), ["1", "2"]),
+        (("localhost", "localhost", ""), ("1", "2", "2"), []),
+        (("a", "a", "b"), ("", "", ""), []),
+    ],
+)
+def test_older_readings_of_a_host(hosts, times, left):
+    pairs = enumerate(zip(hosts, times, strict=True))
+    reports = {str(name): CheckReport(host=host, at=at) for name, (host, at) in pairs}
+    assert older(reports) == left
 
 
 def test_no_value_is_usual_without_a_majority():

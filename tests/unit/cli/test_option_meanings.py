@@ -21,6 +21,7 @@ MEANINGS = {
     "--counts": "^alltoallv: bytes of each pair of ranks",
     "--datatype": "^element type",
     "--engine": "who moves the data",
+    "--expect": "what a node should have; - = stdin",
     "--force": "replace",
     "--format": "^output on stdout",
     "--gpus": "^GPUs (of|used on) each host",

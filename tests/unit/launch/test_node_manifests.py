@@ -186,6 +186,9 @@ def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
     assert result.returncode == code, result.stdout + result.stderr
     if kind == "prolog" and code:
         assert f"print busbw: {output}" in result.stdout
+    elif kind == "prolog":
+        kept = f"note: exit code {status}: this node could not be judged, and is kept: {output}\n"
+        assert result.stderr == (kept if status else "")
 
 
 FELL = "FAIL    GPU 1: Xid 79 (GPU has fallen off the bus), 1 min ago  [BW005 gpu-xid]"
@@ -313,13 +316,36 @@ def test_an_init_container_gets_the_devices_of_the_pod(capsys):
         ("--least", "all_reduce --min-busbwidth 3"),
         ("--least", "all_reduce --iters x"),
         ("--check-options", "'"),
-        ("--check-options", "--nagios"),
-        ("--check-options", "--list"),
+        ("--check-options", "launch"),
+        ("--check-options", "--help"),
     ],
 )
 def test_steps_that_could_not_start_are_refused(words, option, value, capsys):
     assert guarded(["manifest", *words, option, value]) == 2
     assert option in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["prolog"], ["epilog"], ["systemd"], ["daemonset", "--image=i"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            "--from x",
+            "--from=x",
+            "--hosts h1",
+            "--hostfile hosts",
+            "--save x",
+            "--learn",
+            "--list",
+        ),
+        *("--nagios", "--differences", "--layer GPU --format json", "--output x"),
+    ],
+)
+def test_options_that_do_not_judge_the_node_are_refused(words, options, capsys):
+    assert guarded(["manifest", *words, "--check-options", options]) == 2
+    told = capsys.readouterr()
+    name = options.removeprefix("--layer GPU ").partition("=")[0].split()[0]
+    assert f"hint: leave out {name}\n" in told.err and not told.out
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from busbw.check.expect.base import Expectation, Target
 from busbw.check.expect.mutes import ActiveMute, accepted, is_of_check
 from busbw.check.expect.spec import ALL_CHECKS, Expectations, Mute
 from busbw.check.machine import Machine
-from busbw.check.registry import EXPECTATIONS, OF_MACHINE, examine, find_of_machine
+from busbw.check.registry import EXPECTATIONS, examine, find_of_machine
 from busbw.check.types import CheckReport, Finding, ReportedFinding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
@@ -280,9 +280,7 @@ def _require_known_check(expected: ExpectationFile, name: str, *key: str | int) 
     try:
         find_of_machine(name)
     except UsageError as error:
-        similar = get_close_matches(name.lower(), [row.name for row in OF_MACHINE], 1)
-        hint = f"did you mean {similar[0]}? {error.hint}" if similar else error.hint
-        raise UsageError(f"{expected.where(*key)}: {error.message}", hint) from error
+        raise UsageError(f"{expected.where(*key)}: {error.message}", error.hint) from error
 
 
 @dataclass(frozen=True)

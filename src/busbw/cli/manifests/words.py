@@ -5,38 +5,50 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from busbw.cli.check import command as check_command
 from busbw.cli.options.parameters import Seconds, shell_words
 from busbw.core.errors import UsageError
 
-# With these the exit code or the output is not that of the checks of this machine.
-_OTHER_OUTPUT = ("--nagios", "--list")
+# Parameters of `busbw check` with which it does something else than judge the machine that it runs
+# on, or does not say so by the exit code and a line for each fault.
+_NOT_OF_A_NODE = (
+    *("files", "hosts", "hostfile", "save", "force", "learn", "accept_faults", "listed"),
+    *("differences", "node", "brief", "format_name", "output"),
+)
 
 
 def parse_check(text: str) -> list[str]:
     """Options of `busbw check`; UsageError if its exit code would not judge this machine."""
-    words = parse("--check-options", check_command, text)
-    other = next((word for word in words if word in _OTHER_OUTPUT), None)
-    if other:
-        raise UsageError(
-            f"--check-options '{text}': with {other} the exit code is not that of busbw check",
-            f"leave out {other}",
-        )
+    without_subcommands = click.Command("check", params=check_command.params, add_help_option=False)
+    words, context = _parsed("--check-options", without_subcommands, text)
+    for parameter in without_subcommands.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in _NOT_OF_A_NODE and source is ParameterSource.COMMANDLINE:
+            option = max(parameter.opts, key=len)
+            raise UsageError(
+                f"--check-options '{text}': with {option} busbw check does not judge the node that"
+                " it runs on by its exit code",
+                f"leave out {option}",
+            )
     return words
 
 
 def parse(option: str, command: click.Command, text: str) -> list[str]:
     """Words that `busbw COMMAND` accepts; UsageError for others, which would protect no job."""
+    return _parsed(option, command, text)[0] if text.strip() else []
+
+
+def _parsed(option: str, command: click.Command, text: str) -> tuple[list[str], click.Context]:
     words = shell_words(option, text)
     try:
-        if words:
-            command.make_context(command.name, list(words))
+        context = command.make_context(command.name, list(words))
     except click.ClickException as error:
         raise UsageError(
             f"{option} '{text}': {error.format_message()}", f"busbw {command.name} --help"
         ) from error
-    return words
+    return words, context
 
 
 def _this_program() -> str:

@@ -15,11 +15,15 @@ drain() {
 run() {
     out=$(timeout -k 10 @{limit_s} "$@" 2>&1)
     code=$?
+    why=$(echo "$out" | grep -m 1 -E '^(FAIL|UNKNOWN|WARN|error)')
     case $code in
-    @{bad}) why=$(echo "$out" | grep -m 1 -E '^(FAIL|UNKNOWN|WARN|error)') ;;
+    @{bad}) ;;
     124|137) why="$1 $2 did not end within @{limit_s} s" ;;
     0) return 0 ;;
-    *) logger -t @{tag} -- "exit code $code: this node could not be judged, and is kept: $out"; return 0 ;;
+    *) kept="exit code $code: this node could not be judged, and is kept"
+       echo "note: $kept: ${why:-$out}" >&2
+       logger -t @{tag} -- "$kept: $out"
+       return 0 ;;
     esac
     echo "print busbw: $why"
     logger -t @{tag} -- "$why: $out"
