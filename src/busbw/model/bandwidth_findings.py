@@ -23,7 +23,8 @@ OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
 NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
 IN_LAB = (
-    "the lab's hosts share the cores of this machine: make it with fewer hosts or a lower --rate"
+    "measure the lab's hosts with busbw link: one may have a lower rate by --rate-of; if all are"
+    " slow, the cores of this machine are the limit, so make the lab with a lower --rate"
 )
 LARGER = "measure larger sizes with -e"
 NOT_NCCL = "check which transport and which links the ranks use"
@@ -315,8 +316,8 @@ RULES = (
         " with `--ideal`, the peak compared with its bound: warns below 80 % of NCCL's plan or of"
         " `--ideal`, or below 70 % of the wire if no plan is known; unknown if busbw is still"
         " rising at the largest size, for a single size below 32 MiB, or if no confidence interval"
-        " lies above what must be reached and one has values on both sides of it. CPUs are not judged. In a lab"
-        " with a rate only sizes above its burst are",
+        " lies above what must be reached and one has values on both sides of it. CPUs are not"
+        " judged. In a lab with a rate only sizes above its burst are",
         _judge_bandwidth,
     ),
     FindingRule(
