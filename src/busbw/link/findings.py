@@ -370,7 +370,7 @@ class _RailFindings:
         limits = [(flow.rate or 0.0, limit(self.report, flow)) for flow in flows]
         above = [carried for rate, carried in limits if carried and rate > ABOVE * carried]
         text = f"; {len(above)} of {len(flows)} exceed the {bits_text(min(above, default=0.0))}"
-        text += f" that {self._carrier} can carry, so that rate is too low to judge by"
+        text += f" that {self._carrier} can carry, so the real rate is higher"
         return text if above else ""
 
     def _host(self, at: int) -> str:

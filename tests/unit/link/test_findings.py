@@ -118,7 +118,7 @@ def test_a_rate_above_that_of_the_link_is_doubted(hosts, line, given, carrier):
     spec = LinkSpec(line_rate=given * GBIT)
     (alike,) = findings.findings(report(hosts, rate=0.99, spec=spec, **line))
     assert alike.verdict is Verdict.PASS
-    doubt = f" that {carrier} can carry, so that rate is too low to judge by"
+    doubt = f" that {carrier} can carry, so the real rate is higher"
     count = len(report(hosts).flows)
     assert f"; {count} of {count} exceed the 297 Mbit/s" in alike.message and doubt in alike.message
 
