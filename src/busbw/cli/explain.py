@@ -17,6 +17,7 @@ from busbw.cli.terminal import width
 from busbw.core.cells import headline, is_precise
 from busbw.core.errors import Exit, NoMeasurement
 from busbw.measure import alltoallv_traffic
+from busbw.measure.formats.ideal_text import larger_text
 from busbw.model import causes, explanation_text
 from busbw.model.estimate import EstimateInputs
 from busbw.model.explain import ExplainedFigure, explain
@@ -105,6 +106,8 @@ def command(
     slowing = causes.stated(result, hardware.nics if hosts > 1 else 0)
     measured = ExplainedFigure(row, hosts, per_host, figure, file, slowing)
     explanation = explain(measured, setting, source, evidence(setting, known_curves()))
+    if larger := larger_text(result).removeprefix("; "):
+        explanation.notes.append(larger)
     if row.uneven and result.traffic is None:
         explanation.notes.append(ASSUMED_MATRIX)
     if format_name == "json":

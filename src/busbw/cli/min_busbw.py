@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbw.cli.options.minimum import IDEAL, REFERENCE
-from busbw.core.cells import Figure, all_figures, headline
+from busbw.core.cells import Figure, all_figures, decisive, headline, larger_uncertain
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
-from busbw.core.sizes import format_size
+from busbw.measure.formats.ideal_text import larger_text
 from busbw.model.bandwidth_findings import why_no_ideal
+from busbw.model.series import where_text
 from busbw.ui.number_formats import bandwidth_text, busbw_text, percent_text, range_text
 
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
 
 GB = "GB/s"
+MORE_SAMPLES = "allow more time with --max-time, or give more --iters"
+RUN_AGAIN = "its samples did not settle, so run again while nothing else uses the machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,9 @@ class Minimum:
     def judge(self, result: Outcome | None) -> tuple[Exit, str]:
         """The exit code and why.
 
-        The interval decides: 1 if all of it is below what is required, 3 if a part of it is, or if
-        there is no interval or no reference. A process that has no result is not judged.
+        The intervals decide: 0 if all of one reaches what is required, 1 if none has a value that
+        does, else 3, also without an interval or a reference. A process that has no result is not
+        judged.
         """
         if not isinstance(result, Result) or not result.rows:
             return Exit.OK, ""
@@ -66,14 +70,16 @@ class Minimum:
         if figure is None:
             return Exit.UNKNOWN, f"{self._option} cannot be judged: its cells have no busbw"
         if self.busbw is not None:
-            code, text = _judge(figure, self.busbw, self._least)
+            code, text = _judge(result, self.busbw, self._least)
             if code is not Exit.OK:
                 return code, text
         if self.share is None:
             return Exit.OK, ""
         if self.share_of == REFERENCE:
             return self._by_reference(result, figure)
-        return self._by_ideal(figure, result.ideal)
+        if result.ideal is None:
+            return Exit.OK, ""
+        return _judge(result, self.share * result.ideal.busbw, self._option, result.ideal)
 
     @property
     def _least(self) -> str:
@@ -85,17 +91,17 @@ class Minimum:
             return self._least
         return f"--min-percent {100 * self.share:g}%"
 
-    def _by_ideal(self, figure: Figure, ideal: Ideal | None) -> tuple[Exit, str]:
-        if ideal is None:
-            return Exit.OK, ""
-        percent = percent_text(figure.busbw, ideal.busbw)
-        least = (self.share or 0.0) * ideal.busbw
-        return _judge(figure, least, self._option, f" is {percent} % of the ideal")
-
     def _by_reference(self, result: Result, top: Figure) -> tuple[Exit, str]:
-        """The largest busbw of a size that has a reference; that of the largest such size if the
-        peak has none.
-        """
+        """The verdict on the peak; on what is larger but less certain, if the peak alone fails."""
+        verdict = self._by_curves(result, top)
+        larger = larger_uncertain(result)
+        if verdict[0] is Exit.BAD and larger is not None:
+            by_larger = self._by_curves(result, larger)
+            return verdict if by_larger[0] is Exit.BAD else by_larger
+        return verdict
+
+    def _by_curves(self, result: Result, top: Figure) -> tuple[Exit, str]:
+        """The busbw of a size that has a reference: of `top`, or of the largest such size."""
         from busbw.model.reference_verdict import reference_of, share_text, sources
 
         largest = sorted(
@@ -108,7 +114,8 @@ class Minimum:
         if compared.median is None:
             return Exit.OK, ""
         least = (self.share or 0.0) * compared.median
-        code, text = _judge(figure, least, self._option, f" is {share_text(compared, ran)}")
+        share = f" is {share_text(compared, ran)}"
+        code, text = _judge_figure(figure, least, self._option, share)
         return code, f"{text} ({sources(ran)})" if text else ""
 
     def _refuse_without_reference(self, result: Result) -> None:
@@ -132,17 +139,30 @@ class Minimum:
         return known_curves(self.reference_file)
 
 
-def _judge(figure: Figure, least: float, option: str, share: str = "") -> tuple[Exit, str]:
+def _judge(
+    result: Result, least: float, option: str, ideal: Ideal | None = None
+) -> tuple[Exit, str]:
+    """The exit code of a run of which a cell must reach `least`, and why."""
+    peak = headline(result)
+    assert peak is not None
+    figure = decisive(all_figures(result), peak, least)
+    share = f" is {percent_text(figure.busbw, ideal.busbw)} % of the ideal" if ideal else ""
+    code, text = _judge_figure(figure, least, option, share)
+    return code, f"{text}{larger_text(result)}" if code is Exit.BAD else text
+
+
+def _judge_figure(figure: Figure, least: float, option: str, share: str) -> tuple[Exit, str]:
     """The exit code of a figure that must reach `least`, and why. `share` puts it in relation to
     what is expected.
     """
     reached = figure.reaches(least)
     if reached:
         return Exit.OK, ""
-    text = f"busbw {busbw_text(figure)} at {format_size(figure.row.size_bytes)}{share}"
+    text = f"busbw {busbw_text(figure)} at {where_text(figure)}{share}"
     if reached is None:
+        unstable = figure.cell.stopped == "unstable"
         return Exit.UNKNOWN, (
             f"{option} cannot be judged: {text}; with its interval it may be"
-            f" {range_text(figure)} {GB}; allow more time with --max-time, or give more --iters"
+            f" {range_text(figure)} {GB}; {RUN_AGAIN if unstable else MORE_SAMPLES}"
         )
     return Exit.BAD, f"{text}{',' if share else ' is'} below {option}"

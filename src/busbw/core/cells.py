@@ -17,6 +17,7 @@ from busbw.core.result import Cell, Result, ResultRow
 
 PLACEMENTS = ("out_of_place", "in_place")
 OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
+UNKNOWN_STOP = "unknown"  # why sampling ended, where a saved table does not say
 
 
 class CellKey(msgspec.Struct, frozen=True, order=True):
@@ -152,6 +153,13 @@ def headline(result: Result) -> Figure | None:
     return surest_peak(result, all_figures(result))
 
 
+def larger_uncertain(result: Result) -> Figure | None:
+    """The largest of the cells above the headline, all of which are less certain than it."""
+    peak = headline(result)
+    larger = [figure for figure in all_figures(result) if peak and figure.busbw > peak.busbw]
+    return max(larger, key=lambda figure: figure.busbw, default=None)
+
+
 def surest_peak(result: Result, figures: Iterable[Figure]) -> Figure | None:
     """The figure with the highest busbw; None if no busbw is a number.
 
@@ -167,6 +175,19 @@ def surest_peak(result: Result, figures: Iterable[Figure]) -> Figure | None:
     finite = [figure for figure in figures if math.isfinite(figure.cell.busbw)]
     settled = [figure for figure in finite if figure.cell.stopped != "unstable"]
     return max(settled or finite, key=sure, default=None)
+
+
+def decisive(figures: Iterable[Figure], peak: Figure, least: float) -> Figure:
+    """The figure by which to judge whether a busbw of so many bytes per second is reached: the peak
+    if it is, or if no other can be; else one that is, else one with values on both sides.
+
+    One without an interval may have any busbw, so it counts only if its own value is enough.
+    """
+    by_answer: dict[bool | None, Figure] = {peak.reaches(least): peak}
+    for figure in sorted(figures, key=lambda figure: figure.busbw, reverse=True):
+        if figure.half_width < math.inf or figure.busbw >= least:
+            by_answer.setdefault(figure.reaches(least), figure)
+    return next(by_answer[answer] for answer in (True, None, False) if answer in by_answer)
 
 
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:

@@ -32,6 +32,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     min_bytes: int = 0
     max_bytes: int = 0
     peak_busbw: float = 0.0  # bytes per second
+    # of the largest cell above the peak, all of which are less certain; 0 if there is none
+    uncertain_busbw: float = 0.0
     counts: str = ""  # source of alltoallv's bytes, as in core.alltoallv.Traffic
     # names a run that is no sweep, such as a training; it has no collective and no sizes
     what: str = ""

@@ -31,8 +31,16 @@ LAST = 30  # runs that a new one is compared with
 MAX_KEPT, MAX_KEPT_BYTES = 2000, 200_000_000
 MEASURE = "measure one, like busbw run all_reduce, or add a file: busbw history add result.json"
 OTHER_FILE = "name a history that you can read and write: export BUSBW_HISTORY=FILE"
-STORED = tuple(name for name in StoredRun.__struct_fields__ if name not in ("id", "kept"))
-COLUMNS = (*STORED, "id", "kept")
+# What a query computes of a run; the peak is the largest cell but for those less certain than it.
+COMPUTED = {
+    "kept": "kept_bytes IS NOT NULL",
+    "uncertain_busbw": "coalesce((SELECT max(busbw) FROM cells WHERE run = runs.id"
+    " AND busbw > peak_busbw AND busbw < 9e999), 0)",
+}
+STORED = tuple(
+    name for name in StoredRun.__struct_fields__ if name != "id" and name not in COMPUTED
+)
+COLUMNS = (*STORED, "id", *COMPUTED)
 CELL = CellKey.__struct_fields__
 NEWEST_FIRST = "start DESC, id DESC"
 # Complete, without wrong data, and of the same machine, collective, bytes and timing. A run that
@@ -176,7 +184,7 @@ class History:
 
     def _select(self, where: str, values: dict[str, object]) -> Iterator[StoredRun]:
         rows = self._connection.execute(
-            f"SELECT {', '.join(STORED)}, id, kept_bytes IS NOT NULL FROM runs WHERE {where}"
+            f"SELECT {', '.join((*STORED, 'id', *COMPUTED.values()))} FROM runs WHERE {where}"
             f" ORDER BY {NEWEST_FIRST}",
             values,
         )

@@ -77,9 +77,12 @@ def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
 
 
 def _defect(run: StoredRun) -> str:
-    if run.wrong:
-        return "wrong data"
-    return "" if run.complete else "incomplete"
+    """`wrong data`, `incomplete`, and what is larger than the peak but less certain."""
+    defect = "wrong data" if run.wrong else "" if run.complete else "incomplete"
+    larger = ""
+    if run.uncertain_busbw:
+        larger = f"less certain: {bandwidth_text(run.uncertain_busbw)}"
+    return ", ".join(filter(None, (defect, larger)))
 
 
 def _sizes(run: StoredRun) -> str:

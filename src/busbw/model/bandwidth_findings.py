@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
-from busbw.core.cells import Figure, is_precise, surest_peak
+from busbw.core.cells import Figure, decisive, is_precise, larger_uncertain, surest_peak
 from busbw.core.finding import Verdict
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Result
@@ -22,7 +23,8 @@ OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
 NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
 IN_LAB = (
-    "the lab's hosts share the cores of this machine: make it with fewer hosts or a lower --rate"
+    "measure the lab's hosts with busbw link: one may have a lower rate by --rate-of; if all are"
+    " slow, the cores of this machine are the limit, so make the lab with a lower --rate"
 )
 LARGER = "measure larger sizes with -e"
 NOT_NCCL = "check which transport and which links the ranks use"
@@ -46,7 +48,11 @@ def _best(run: Run, lines: Sequence[Series]) -> tuple[Series, Figure] | None:
     top = surest_peak(run.result, (figure for line in lines for figure in line))
     if top is None:
         return None
-    return next(line for line in lines if any(figure is top for figure in line)), top
+    return _line_of(top, lines), top
+
+
+def _line_of(top: Figure, lines: Sequence[Series]) -> Series:
+    return next(line for line in lines if any(figure is top for figure in line))
 
 
 def _at(run: Run, figure: Figure) -> str:
@@ -58,6 +64,13 @@ def _at(run: Run, figure: Figure) -> str:
     if high == inf:
         return f"{text} ({gb(low)} or more)"
     return f"{text} ({gb(low)} to {gb(high)})"
+
+
+def _reached(run: Run, top: Figure) -> str:
+    """The peak, and what is larger but less certain."""
+    larger = larger_uncertain(run.result)
+    more = f"; less certain cells reach {_at(run, larger)}" if larger else ""
+    return f"{_at(run, top)}{more}"
 
 
 def _judge_bandwidth(run: Run) -> Conclusion | None:
@@ -74,7 +87,7 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
             return judged
         without = f"; no reference: {judged}"
     if ideal is None:
-        reason, measured = _why_unknown(run), _at(run, best[1])
+        reason, measured = _why_unknown(run), _reached(run, best[1])
         if reason == ON_CPUS:
             message = f"busbw reaches {measured}; nothing is expected of CPUs, so it is not judged"
             return Conclusion(Verdict.SKIP, message, fix=COMPARE_RUNS)
@@ -87,30 +100,20 @@ def _judge_by_bound(
     run: Run, best: tuple[Series, Figure], ideal: Ideal, without: str
 ) -> Conclusion:
     """The peak compared with its bound; `without` says why there is no reference."""
-    line, top = best
-    row, use = run.result.spec.row, run.use
-    burst = lab_burst(ideal)
+    burst, lines = lab_burst(ideal), run.all_series
     if burst:
-        larger = [[figure for figure in line if _size(figure) > burst] for line in run.all_series]
-        above = _best(run, larger)
+        lines = [[figure for figure in line if _size(figure) > burst] for line in lines]
+        above = _best(run, lines)
         if above is None:
-            return _within_burst(run, top, burst)
-        line, top = above
+            return _within_burst(run, best[1], burst)
+        best = above
+    planned, target, least, name = _target(run, ideal)
+    top = decisive(chain.from_iterable(lines), best[1], least * target.busbw)
+    line = _line_of(top, lines)
     message = f"busbw reaches {_at(run, top)}, {_share(top, ideal)}"
-    planned = None
-    if not _is_given(ideal) and not isinstance(use, NoFabric):
-        from busbw.model.payload import plan
-
-        planned = plan(row, use.fabric, use.hosts[0].gpus[0])
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
         share = _percent(top.busbw / planned.busbw)
         message += f", {share} of the {gb(planned.busbw)} that NCCL plans with"
-    if planned is not None:
-        target, least, name = planned, OF_PLAN, "what NCCL plans with"
-    elif _is_given(ideal):
-        target, least, name = ideal, OF_PLAN, "--ideal"
-    else:
-        target, least, name = ideal, OF_WIRE, "the wire"
     evidence = f"{ideal.why}; warns below {_percent(least)} of {name}{without}"
     reached = top.reaches(least * target.busbw)
     if reached:
@@ -119,6 +122,22 @@ def _judge_by_bound(
         message += f"; {_why_undecided(top, least * target.busbw)}"
         return Conclusion(Verdict.UNKNOWN, message, evidence, MORE_TIME)
     return _conclude_below_target(run, line, top, message, evidence)
+
+
+def _target(run: Run, ideal: Ideal) -> tuple[Ideal | None, Ideal, float, str]:
+    """What NCCL plans with, if it is known; the bound to judge by, the share of it that must be
+    reached, and its name.
+    """
+    if _is_given(ideal):
+        return None, ideal, OF_PLAN, "--ideal"
+    if isinstance(run.use, NoFabric):
+        return None, ideal, OF_WIRE, "the wire"
+    from busbw.model.payload import plan
+
+    planned = plan(run.result.spec.row, run.use.fabric, run.use.hosts[0].gpus[0])
+    if planned is None:
+        return None, ideal, OF_WIRE, "the wire"
+    return planned, planned, OF_PLAN, "what NCCL plans with"
 
 
 def _why_undecided(top: Figure, least: float) -> str:
@@ -256,10 +275,10 @@ def _find_latency(run: Run) -> Conclusion | None:
     floor = f"{where_text(smallest)} takes {duration(smallest.cell.time_s)}"
     if still_rising(line) and top is line[-1]:
         largest = format_size(top.row.size_bytes)
-        precise = "" if _is_largest(run, top) else " with the requested precision"
-        return Conclusion(
-            Verdict.PASS, f"{floor}; busbw is still rising at {largest}, the largest size{precise}"
-        )
+        rise = f"busbw is still rising at {largest}, the largest size"
+        if not _is_largest(run, top):
+            rise = f"busbw rises up to {largest}; larger sizes are less precise than requested"
+        return Conclusion(Verdict.PASS, f"{floor}; {rise}")
     size = format_size(half.row.size_bytes)
     return Conclusion(
         Verdict.PASS,
@@ -296,9 +315,9 @@ RULES = (
         " published ones: warns below the range that such runs reach. Without a reference, and"
         " with `--ideal`, the peak compared with its bound: warns below 80 % of NCCL's plan or of"
         " `--ideal`, or below 70 % of the wire if no plan is known; unknown if busbw is still"
-        " rising at the largest size, for a single size below 32 MiB, or if the confidence interval"
-        " of the peak has values on both sides of what it must reach. CPUs are not judged. In a lab"
-        " with a rate only sizes above its burst are",
+        " rising at the largest size, for a single size below 32 MiB, or if no confidence interval"
+        " lies above what must be reached and one has values on both sides of it. CPUs are not"
+        " judged. In a lab with a rate only sizes above its burst are",
         _judge_bandwidth,
     ),
     FindingRule(

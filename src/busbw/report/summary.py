@@ -7,6 +7,7 @@ from busbw.core.cells import Figure, all_figures, headline, precise_figures, unc
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison_text import summary as comparison_summary
+from busbw.measure.formats.ideal_text import larger_text
 from busbw.measure.formats.table import peak_text
 from busbw.model.fabric import lab_burst
 from busbw.report.comparison import Comparisons
@@ -108,13 +109,14 @@ def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
     share, bound = NO_VALUE, ""
     if peak:
         busbw, uncertainty = f"{bandwidth_text(peak.busbw)} GB/s", uncertainty_text(peak)
+    cell = ", ".join(filter(None, (uncertainty, _cell_text(peak))))
     if ideal:
         bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}"
     if peak and ideal and peak.row.size_bytes > lab_burst(ideal):
         share = f"{percent_text(peak.cell.busbw, ideal.busbw)} %"
     shortest = time_text(fastest.cell.time_s) if fastest else NO_VALUE
     return [
-        ("peak busbw", busbw, ", ".join(filter(None, (uncertainty, _cell_text(peak))))),
+        ("peak busbw", busbw, f"{cell}{larger_text(result)}"),
         ("of ideal", share, bound),
         ("shortest time", shortest, _cell_text(fastest)),
         ("data check", _data(result), counted(_checks(result), "check")),
@@ -151,7 +153,7 @@ def _line(source: ReportInput) -> list[str | Element]:
         result.spec.row.title,
         _machine(result) or NO_VALUE,
         result.start or NO_VALUE,
-        busbw_text(peak) if peak else NO_VALUE,
+        f"{busbw_text(peak)}{larger_text(result)}" if peak else NO_VALUE,
         *numbers,
     ]
 

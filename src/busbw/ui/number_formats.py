@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from busbw.core.cells import Figure, all_figures
+from busbw.core.cells import UNKNOWN_STOP, Figure, all_figures
 from busbw.core.collectives import Collective
 from busbw.core.finding import RunFinding
 from busbw.core.pattern import SEND, PatternRow
@@ -108,11 +108,15 @@ def range_text(figure: Figure) -> str:
 
 
 def uncertainty_text(figure: Figure) -> str:
-    """`+-0.4 %`, `2 samples without an interval`, and nothing for a mean of classic timing."""
+    """`+-0.4 %`, `2 samples without an interval`, and nothing for a mean of classic timing, or
+    where a saved table does not say.
+    """
     if not figure.cell.stopped:
         return ""
     if figure.half_width < math.inf:
         return f"+-{half_width_text(figure)} %"
+    if figure.cell.stopped == UNKNOWN_STOP:
+        return ""
     return f"{counted(figure.n, 'sample')} without an interval"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from busbw.cli.main import guarded
 from busbw.cli.min_busbw import REFERENCE, Minimum
+from busbw.core.cells import figures
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import EngineLibrary, Result
 from busbw.report import read, results
@@ -174,6 +175,12 @@ def test_the_gate_by_a_reference(busbw: Busbw) -> None:
     code, reason = Minimum(None, 1.5, REFERENCE, own).judge(result)
     assert code is Exit.BAD
     assert "% of your own run of 1 x 2 H200, below --min-percent 150% (sources: " in reason
+    for figure in figures(result.rows[-1]):
+        cell, middle_s = figure.cell, figure.time_s / 1.1
+        cell.time_s, cell.busbw, cell.stopped = middle_s, 1.1 * cell.busbw, "unstable"
+        cell.low_s, cell.high_s = middle_s / 2, 2 * middle_s
+    code, reason = Minimum(None, 1.5, REFERENCE, own).judge(result)
+    assert code is Exit.UNKNOWN and "its samples did not settle" in reason
     on_cpus = msgspec.structs.replace(result, library=EngineLibrary("mpi"))
     with pytest.raises(NoMeasurement, match="only runs of GPUs over NCCL"):
         gate.refuse(on_cpus)

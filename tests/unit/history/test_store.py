@@ -77,7 +77,16 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
         sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd_result))
     )
     assert (run.min_bytes, run.max_bytes, run.peak_busbw) == (8, 32, 2e9)
-    assert run.complete and not run.wrong
+    assert run.complete and not run.wrong and not run.uncertain_busbw
+
+
+def test_a_run_has_the_cell_above_its_peak(tmp_path: Path) -> None:
+    unstable = Cell(1e-6, 3e9, 3e9, stopped="unstable")
+    rows = [*result().rows, ResultRow(32, 8, "half", "", 3, unstable, None, 1)]
+    add(tmp_path / "h.sqlite", result(rows=rows))
+    with opened(tmp_path / "h.sqlite", create=False) as history:
+        (run,) = history.runs()
+    assert (run.peak_busbw, run.uncertain_busbw) == (2e9, 3e9)
 
 
 def test_runs_are_listed_newest_first_by_machine(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def check(
 def listed() -> str:
     runs = [
         RUN,
-        changed(id=8, complete=False, counts="", min_bytes=1 << 20),
+        changed(id=8, complete=False, counts="", min_bytes=1 << 20, uncertain_busbw=4e11),
         changed(id=9, wrong=True, complete=False, nccl=0, peak_busbw=0.0),
         changed(id=10, what="training", collective="", min_bytes=0, max_bytes=0),
     ]

@@ -101,9 +101,26 @@ def test_without_a_line_rate_hosts_are_compared_alone():
 
 def test_a_given_line_rate_replaces_that_of_a_lab():
     lab, given = {"line": 1.0, "in_lab": True}, LinkSpec(line_rate=2 * GBIT)
-    assert verdicts(report(2, rate=0.99, **lab)) == [("link.alike", Verdict.PASS)]
-    assert verdicts(report(2, rate=0.99, spec=given, **lab)) == [("link.mark", Verdict.FAIL)]
+    (alike,) = findings.findings(report(2, rate=0.98, **lab))
+    assert alike.verdict is Verdict.PASS
+    assert "reach the pass mark of the lab's rate, the slowest transfer has" in alike.message
+    (mark,) = findings.findings(report(2, rate=0.99, spec=given, **lab))
+    assert mark.verdict is Verdict.FAIL and "what the given --line-rate can carry" in mark.message
     assert verdicts(report(2, line=1.0, rate=0.99, spec=given)) == [("link.alike", Verdict.PASS)]
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize(
+    ("line", "given", "carrier"),
+    [({"line": 1.0, "in_lab": True}, 0.3, "the given --line-rate"), ({"line": 0.3}, 1, "the link")],
+)
+def test_a_rate_above_that_of_the_link_is_doubted(hosts, line, given, carrier):
+    spec = LinkSpec(line_rate=given * GBIT)
+    (alike,) = findings.findings(report(hosts, rate=0.99, spec=spec, **line))
+    assert alike.verdict is Verdict.PASS
+    doubt = f" that {carrier} can carry, so the real rate is higher"
+    count = len(report(hosts).flows)
+    assert f"; {count} of {count} exceed the 297 Mbit/s" in alike.message and doubt in alike.message
 
 
 def test_a_slow_host_is_named_with_its_counters():

@@ -21,9 +21,11 @@ from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, RunFinding, Verd
 from busbw.core.result import Cell, EngineLibrary, Ideal, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import Sampling
 from busbw.measure.formats import read_table, read_table_head, table
+from busbw.measure.formats.ideal_text import larger_text
 from busbw.report.read import read
 from busbw.report.registry import view
 from busbw.ui.colors import with_colors
+from busbw.ui.number_formats import bandwidth_text
 
 RECORDED = Path(__file__).parents[3] / "benchmarks" / "visits_202611" / "shown.json"
 SECONDS = st.floats(1e-7, 50.0)
@@ -189,6 +191,26 @@ def test_only_what_the_table_says_is_known() -> None:
     assert math.isnan(again.rows[0].in_place.time_s), "its busbw is printed as <0.01"  # type: ignore[union-attr]
     peak, peak_before = headline(again), headline(whole)
     assert peak and peak_before and peak.busbw == pytest.approx(peak_before.busbw, rel=1e-3)
+
+
+@pytest.mark.parametrize("width", [None, 80, 60])
+@pytest.mark.parametrize(("low", "high"), [(0.9, 1.1), (0.2, 4.0)])
+def test_an_unstable_cell_above_the_peak_is_read(
+    width: int | None, low: float, high: float
+) -> None:
+    whole = busbw.run("all_reduce", engine="sim", ranks=4)
+    cell = whole.rows[-1].in_place
+    assert cell is not None
+    cell.stopped, cell.busbw, cell.algbw = "unstable", 5 * cell.busbw, 5 * cell.algbw
+    cell.time_s /= 5
+    cell.low_s, cell.high_s = low * cell.time_s, high * cell.time_s
+    text = printed(whole, width)
+    again = read(text.encode(), "run.txt")
+    assert isinstance(again, Result)
+    assert larger_text(again) == larger_text(whole) and larger_text(whole).startswith("; unstable")
+    old = text.partition("; unstable")[0] + "\nmean   1 GB/s\n"  # printed before it said so
+    before = f"; less certain cells reach {bandwidth_text(cell.busbw)} GB/s at 8 GiB in place"
+    assert larger_text(read_table.read(old)) == before
 
 
 @pytest.mark.parametrize("width", [80, 60, 40])

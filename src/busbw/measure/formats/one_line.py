@@ -4,7 +4,7 @@ from busbw.core.cells import all_figures, figures, headline, unchecked_sizes
 from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.unseen import escape_line
-from busbw.measure.formats.ideal_text import share_of_ideal
+from busbw.measure.formats.ideal_text import larger_text, share_of_ideal
 from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, problems, time_text
 
 
@@ -20,6 +20,7 @@ def render(result: Result) -> str:
         text = f"busbw {busbw_text(peak)} at {format_size(peak.row.size_bytes)}"
         if result.ideal:
             text += f", {share_of_ideal(peak, result.ideal, 'the ideal')}"
+        text += larger_text(result)
     end = "; ".join(problems(result)) or _checked(result)
     ranks = result.world.ranks  # 0: unknown, in a log
     where = f" on {counted(ranks, 'rank')}" if ranks else ""

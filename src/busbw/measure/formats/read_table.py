@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from busbw.core.cells import UNKNOWN_STOP
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
@@ -26,7 +27,6 @@ from busbw.measure.formats.read_table_head import SIZE, Head, size_bytes
 from busbw.measure.formats.table import COLUMNS
 from busbw.ui.number_formats import TIME_UNITS
 
-UNKNOWN_STOP = "unknown"  # why sampling in place ended: the table does not say
 LONGEST = 4096  # longer lines are not of a table
 NEEDED = {"size", "time", "busbw", "wrong"}  # no terminal is too narrow for these
 SMALL, BELOW = "<0.01", 0.005e9 * (1 - 1e-9)  # a busbw printed so is not larger
@@ -46,7 +46,9 @@ _SHAPES = {
     "op": r"[\w(),.+*-]*",
 }
 _ANY = r"[<>]?[\w.+/-]+"
-_PEAK = re.compile(rf"peak   [\d.<]+ GB/s \+-(\d+(?:\.\d+)?) % at ({SIZE}) in place")
+_NUMBER = r"\d+(?:\.\d+)?"
+_INTERVAL = rf"(?:\+-(?P<percent>{_NUMBER}) %|\((?P<least>{_NUMBER}) to (?P<most>{_NUMBER})\))"
+_CELL = re.compile(rf"[\d.<]+ GB/s {_INTERVAL} at (?P<size>{SIZE})(?P<in_place> in place)?")
 SOURCE = "busbw's table"
 
 
@@ -344,13 +346,30 @@ def _set_interval(cell: Cell, percent: float) -> None:
 
 
 def _take_peak(result: Result, footer: Sequence[str]) -> None:
-    """The interval of the peak, if it is in place: it was precise, or it would be no peak."""
-    for line in footer:
-        peak = _PEAK.match(line)
-        if peak is None:
-            continue
-        for row in result.rows:
-            cell = row.in_place
-            if cell is not None and format_size(row.size_bytes) == peak[2]:
-                cell.stopped = "ok"
-                _set_interval(cell, float(peak[1]))
+    """What the line of the peak says of cells in place: their intervals, and that the peak is
+    precise, since it would be no peak otherwise. Where the table has no `stop`, it also says
+    which cell was unstable.
+    """
+    peak, _, larger = read_table_footer.peak(footer).partition("; ")
+    kind = "unstable" if larger.startswith("unstable ") else UNKNOWN_STOP
+    for text, stopped in ((peak, "ok"), (larger, kind)):
+        named = _CELL.search(text)
+        for row in result.rows if named else ():
+            assert named is not None
+            cell = row.in_place if named["in_place"] else row.out_of_place
+            if cell is None or format_size(row.size_bytes) != named["size"]:
+                continue
+            if stopped == "unstable" or (named["in_place"] and named["percent"]):
+                cell.stopped = stopped
+            if named["in_place"]:
+                _set_printed_interval(cell, named)
+
+
+def _set_printed_interval(cell: Cell, printed: re.Match[str]) -> None:
+    if printed["percent"]:
+        _set_interval(cell, float(printed["percent"]))
+    elif math.isfinite(cell.time_s) and float(printed["most"]) > 0:
+        moved = cell.time_s * cell.busbw * 1e-9
+        least = float(printed["least"])
+        cell.low_s = moved / float(printed["most"])
+        cell.high_s = moved / least if least > 0 else math.inf

@@ -16,6 +16,17 @@ def ended(footer: Sequence[str]) -> bool:
     return "\nmean   " in text and "\nthe sweep did not end" not in text
 
 
+def peak(footer: Sequence[str]) -> str:
+    """The line of the peak, as it was before it was wrapped; empty without one."""
+    text = ""
+    for line in footer:
+        if line.startswith("peak   ") or (text and line.startswith("       ")):
+            text += f" {line[7:].strip()}"
+        elif text:
+            break
+    return text.strip()
+
+
 def findings(footer: Sequence[str]) -> Iterator[RunFinding]:
     for first, *details in _finding_texts(footer):
         match = _FINDING.match(first)

@@ -9,12 +9,13 @@ first. Without a width, all columns are shown.
 
 from collections.abc import Callable
 
-from busbw.core.cells import IN_PLACE, Figure, figures, headline
+from busbw.core.cells import Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats.ideal_text import share_of_ideal
+from busbw.measure.formats.ideal_text import larger_text, share_of_ideal
+from busbw.model.series import where_text
 from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import (
     bandwidth_text,
@@ -310,7 +311,7 @@ def _bars(result: Result, width: int | None) -> str:
 
 
 def peak_text(result: Result) -> str:
-    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`.
+    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`, and what is larger, less certainly.
 
     If nothing was measured, it says so.
     """
@@ -318,8 +319,7 @@ def peak_text(result: Result) -> str:
     if peak is None:
         return no_headline(result)
     ideal = f", {share_of_ideal(peak, result.ideal)}" if result.ideal else ""
-    placement = " in place" if peak.placement == IN_PLACE else ""
-    return f"{busbw_text(peak)} at {format_size(peak.row.size_bytes)}{placement}{ideal}"
+    return f"{busbw_text(peak)} at {where_text(peak)}{ideal}{larger_text(result)}"
 
 
 def _links_text(result: Result, width: int | None) -> str:
