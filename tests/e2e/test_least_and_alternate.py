@@ -80,9 +80,7 @@ def test_two_sets_of_options_are_compared_in_turn(capfd):
     printed = capfd.readouterr()
     assert "2 cells: 2 slower" in printed.out
     rounds = [line for line in printed.err.splitlines() if line.startswith("round ")]
-    assert [line.partition(": ")[0] for line in rounds] == [
-        f"round {n} of 2" for n in (1, 1, 2, 2)
-    ]
+    assert [line.partition(": ")[0] for line in rounds] == [f"round {n} of 2" for n in (1, 1, 2, 2)]
     assert "A  --sim gbps=300,noise=0.001 (2 runs)" in printed.out
 
 

@@ -115,8 +115,8 @@ def test_healthy_servers_have_equal_facts():
     assert difference.fact == "firmware of RDMA ports" and list(difference.odd.values()) == [["c"]]
 
 
-def test_100_nodes_are_compared_within_2_5_cpu_s_and_25_mb(tmp_path, capfd, cpu_s):
-    """A tenth of the nodes of the limit, 1,000 within 5 s, with five times the time per node."""
+def test_100_nodes_are_compared_within_4_cpu_s_and_25_mb(tmp_path, capfd, cpu_s):
+    """A tenth of the nodes of the limit, 1,000 within 5 s, with eight times the time per node."""
     text = snapshot(healthy(ports=16).source())
     for number in range(100):
         changed_text = text.replace('"400 Gb/sec (4X NDR)', '"200 Gb/sec (2X NDR)', 1)
@@ -127,7 +127,7 @@ def test_100_nodes_are_compared_within_2_5_cpu_s_and_25_mb(tmp_path, capfd, cpu_
         guarded(["check", "--from", f"{tmp_path}/*.jsonl", "--differences", "--format", "json"])
         == 1
     )
-    assert cpu_s() - before_s < 2.5
+    assert cpu_s() - before_s < 4  # half of it on an idle machine
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 25 * MIB // 1024
     report = json.loads(capfd.readouterr().out)
     assert [
