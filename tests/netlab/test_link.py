@@ -100,7 +100,7 @@ def test_a_known_line_rate_gives_a_pass_mark(run: Run, three_hosts: Any) -> None
             break
     assert done.returncode == 1, done.stdout + done.stderr
     assert (
-        "FAIL 6 of 6 transfers on 10.77.0.0/24 are below 95 % of what the link can carry"
+        "FAIL 6 of 6 transfers on 10.77.0.0/24 are below 95 % of what the given --line-rate can carry"
         in unwrapped(done.stdout)
     )
 
