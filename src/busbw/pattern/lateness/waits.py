@@ -1,0 +1,265 @@
+"""How long each rank was in calls in each step of a job.
+
+All ranks of a job are equally long in a step, because they wait for each other. A rank that is
+shorter in calls than the others was longer outside of them: the others waited for it. This holds
+whatever the calls are, and through any chain of communicators: a rank that is late because it
+waited for another one was in a call meanwhile. Each rank is timed by its own clock.
+
+A call only counts if the rank stood still in it. DistributedDataParallel computes while it sends:
+a wait in such a call delays nothing, and the next call has the same delay again. After a call in
+which the rank stood still, the next one begins as much later as the call took longer. Otherwise it
+begins as it would have. The spread over steps tells which of the two the times agree with.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from busbw.core.pattern_weights import step
+
+MIN_STEPS = 5  # fewer cannot be compared
+PARTS = 20  # of a record without steps
+CLEAR = 0.8  # ratio of two spreads of which the smaller one decides
+QUEUED_SHARE = 0.25  # of the longest gap before a call: where the gap is less, it was queued
+
+
+_Key = tuple[int, int]  # the row of a call, and how many calls of it its rank made before in a step
+
+
+class Member(NamedTuple):
+    """A rank's part in a call; times are in microseconds by its own clock, None if unknown."""
+
+    rank: int
+    made_us: float | None  # by the host
+    start_us: float | None  # where `us` begins
+    us: float | None
+
+
+class RankCall(NamedTuple):
+    """A call of all of its ranks: those that were read."""
+
+    row: int  # calls of one row have the same communicator and arguments
+    comm: int
+    members: Sequence[Member]
+
+
+@dataclass(slots=True)
+class StepWaits:
+    """Times in microseconds; the lists have a value for each step.
+
+    `waits` are by rank, `by_comm` by communicator and rank. Only differences between ranks have a
+    meaning in them: the time of the transfers is included. In a step of `incomplete` a rank lacks
+    calls or times.
+    """
+
+    steps_us: list[float]
+    waits: dict[int, list[float]]
+    by_comm: dict[int, dict[int, list[float]]] = field(default_factory=dict)
+    incomplete: set[int] = field(default_factory=set)
+    parts: bool = False
+    at_most: bool = False
+    numbers: Sequence[int] = ()  # of the steps in the training, if not all are here
+
+
+class _Timed(NamedTuple):
+    """A call as one rank made it."""
+
+    step: int
+    key: _Key
+    comm: int
+    made_us: float | None
+    start_us: float | None
+    us: float
+
+
+def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
+    """The waits in the calls of a job, in their order; None if less than two ranks have times, or
+    the calls are too few.
+    """
+    timed = [call for call in calls if any(member.us is not None for member in call.members)]
+    ranks = sorted({member.rank for call in timed for member in call.members})
+    starts = _step_starts(timed)
+    parts = not starts
+    if parts:
+        starts = [len(timed) * part // PARTS for part in range(PARTS + 1)]
+    if len(ranks) < 2 or len(set(starts)) <= MIN_STEPS:
+        return None
+    steps = len(starts) - 1
+    of_rank, incomplete = _by_rank(timed, starts)
+    at_most = parts or not all(
+        call.start_us is not None for own in of_rank.values() for call in own
+    )
+    hidden_us = {} if at_most else _hidden_us(of_rank)
+    found = StepWaits(
+        _durations(of_rank, steps),
+        {rank: [0.0] * steps for rank in ranks},
+        incomplete=incomplete,
+        parts=parts,
+        at_most=at_most,
+    )
+    for rank in ranks:
+        _add(found, rank, of_rank[rank], hidden_us)
+    return found
+
+
+def _step_starts(calls: Sequence[RankCall]) -> list[int]:
+    """The place of the first call of each step, and of the end of the last one; [] if no step
+    repeats.
+
+    A step is the period of the rank with the most calls. It begins with a call of as many ranks as
+    any, so that for these ranks it begins together.
+    """
+    counts = Counter(member.rank for call in calls for member in call.members)
+    if not counts:
+        return []
+    reference = min(counts, key=lambda rank: (-counts[rank], rank))
+    places = [
+        place
+        for place, call in enumerate(calls)
+        if any(member.rank == reference for member in call.members)
+    ]
+    kept = _repeating([calls[place].row for place in places])
+    rows = [calls[places[number]].row for number in kept]
+    period = step(rows)
+    if period.times <= MIN_STEPS:
+        return []
+    first = len(kept) - period.calls * period.times
+    sizes = [len(calls[places[kept[first + at]]].members) for at in range(period.calls)]
+    first += sizes.index(max(sizes))
+    return [places[kept[at]] for at in range(first, len(kept), period.calls)]
+
+
+def _repeating(rows: Sequence[int]) -> list[int]:
+    """The places of the calls in which a step repeats: all, or those without rows that are called
+    less often than in each step, such as a loss that is printed.
+    """
+    counts = Counter(rows)
+    for least in sorted(set(counts.values())):
+        kept = [place for place, row in enumerate(rows) if counts[row] >= least]
+        if step([rows[place] for place in kept]).times > MIN_STEPS:
+            return kept
+    return []
+
+
+def _by_rank(
+    calls: Sequence[RankCall], starts: Sequence[int]
+) -> tuple[dict[int, list[_Timed]], set[int]]:
+    """The timed calls of each rank, and the steps that lack a time or a part of a rank's calls."""
+    of_rank: dict[int, list[_Timed]] = defaultdict(list)
+    counts: dict[int, Counter[int]] = defaultdict(Counter)
+    incomplete: set[int] = set()
+    for number, (first, after) in enumerate(pairwise(starts)):
+        made: Counter[tuple[int, int]] = Counter()
+        for call in calls[first:after]:
+            for rank, made_us, start_us, us in call.members:
+                counts[rank][number] += 1
+                if us is None:
+                    incomplete.add(number)
+                    continue
+                key = call.row, made[rank, call.row]
+                made[rank, call.row] += 1
+                of_rank[rank].append(_Timed(number, key, call.comm, made_us, start_us, us))
+    for of_steps in counts.values():
+        usual = median(of_steps[number] for number in range(len(starts) - 1))
+        incomplete |= {number for number in range(len(starts) - 1) if 2 * of_steps[number] < usual}
+    return of_rank, incomplete
+
+
+def _hidden_us(of_rank: Mapping[int, Sequence[_Timed]]) -> dict[_Key, float]:
+    """By key of calls beside which the ranks computed: how long, in microseconds.
+
+    One call of a step is left out: of a step that waits for nothing, nothing could be said.
+    """
+    edges: dict[_Key, list[_Edge]] = defaultdict(list)
+    for calls in of_rank.values():
+        for key, pairs in _edges(calls).items():
+            intervals = [interval for interval, _ in pairs]
+            gaps = [interval - us for interval, us in pairs]
+            edges[key].append(
+                _Edge(_spread(intervals), _spread(gaps), median(intervals), median(gaps))
+            )
+    evidence = {key: _overlap(of_key) for key, of_key in edges.items()}
+    overlapped = {key for key, overlap in evidence.items() if overlap > 1}
+    if len(overlapped) == len(edges):
+        overlapped.discard(min(evidence, key=evidence.__getitem__))
+    return {key: min(edge.interval_us for edge in edges[key]) for key in overlapped}
+
+
+class _Edge(NamedTuple):
+    """From a call of a rank to its next one, over all steps: from start to start (interval) and
+    from end to start (gap).
+    """
+
+    spread_from_start: float
+    spread_from_end: float
+    interval_us: float
+    gap_us: float
+
+
+def _edges(calls: Sequence[_Timed]) -> dict[_Key, list[tuple[float, float]]]:
+    """By key of a rank's calls, from each its time to the start of the next one, and its own."""
+    pairs: dict[_Key, list[tuple[float, float]]] = defaultdict(list)
+    for call, following in pairwise(calls):
+        if call.start_us is not None and following.start_us is not None:
+            pairs[call.key].append((following.start_us - call.start_us, call.us))
+    return pairs
+
+
+def _overlap(edges: Sequence[_Edge]) -> float:
+    """Above 1 if the ranks computed beside a call: where the next one began without regard to its
+    end, or was queued on ranks that waited, while it came later on others.
+    """
+    from_start = sum(edge.spread_from_start for edge in edges)
+    from_end = sum(edge.spread_from_end for edge in edges)
+    gaps = [edge.gap_us for edge in edges]
+    shortest_us = min(edge.interval_us for edge in edges)
+    if min(gaps) < QUEUED_SHARE * max(gaps) and max(gaps) > QUEUED_SHARE * shortest_us:
+        return math.inf
+    return CLEAR * from_end / from_start if from_start else 0.0
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The sum of the distances from the median."""
+    middle = median(values)
+    return sum(abs(value - middle) for value in values)
+
+
+def _durations(of_rank: Mapping[int, Sequence[_Timed]], steps: int) -> list[float]:
+    """How long each step was: the median over ranks of the time from its first call to that of the
+    next step; the last one is as long as the usual.
+    """
+    durations: list[list[float]] = [[] for _ in range(steps)]
+    for calls in of_rank.values():
+        firsts: dict[int, float] = {}
+        for call in calls:
+            begin_us = call.made_us if call.start_us is None else call.start_us
+            if begin_us is not None:
+                firsts.setdefault(call.step, begin_us)
+        for number, start_us in firsts.items():
+            if number + 1 in firsts:
+                durations[number].append(firsts[number + 1] - start_us)
+    known = [median(values) if values else 0.0 for values in durations]
+    usual = median(known[:-1])
+    return [duration or usual for duration in known]
+
+
+def _add(
+    found: StepWaits, rank: int, calls: Sequence[_Timed], hidden_us: Mapping[_Key, float]
+) -> None:
+    """Add the calls of a rank, without what is hidden by computation. Time in several calls at once
+    counts once.
+    """
+    waits, end_us = found.waits[rank], float("-inf")
+    for call in calls:
+        alone_us = call.us
+        if call.start_us is not None:
+            alone_us = max(0.0, call.start_us + call.us - max(call.start_us, end_us))
+            end_us = max(end_us, call.start_us + call.us)
+        alone_us = max(0.0, alone_us - hidden_us.get(call.key, 0.0))
+        waits[call.step] += alone_us
+        of_comm = found.by_comm.setdefault(call.comm, {})
+        of_comm.setdefault(rank, [0.0] * len(waits))[call.step] += alone_us
