@@ -78,6 +78,9 @@ class Lateness(msgspec.Struct, omit_defaults=True, frozen=True):
     source: Annotated[
         str, Meta(description="what the ranks waited in: `calls`, or `gradients` as DDP timed it")
     ] = CALLS
+    numbers: Annotated[
+        list[Count], Meta(description="of the steps, from 0 on; empty for those from `skipped` on")
+    ] = []
     skipped: Annotated[Count, Meta(description="first steps that were left out")] = 0
     incomplete: Annotated[Count, Meta(description="steps that lack a call of some rank")] = 0
     parts: Annotated[

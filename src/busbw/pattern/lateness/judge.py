@@ -82,6 +82,8 @@ class _Judge:
         }
 
     def lateness(self, source: str, settling: int) -> Lateness:
+        numbers = self._numbers()
+        in_order = numbers == list(range(settling, settling + len(numbers)))
         rare = self._rare()
         named = [rank for rank in self._delays if self._is_late(rank) or rank in rare]
         named.sort(key=lambda rank: -fmean(self._delays[rank]))
@@ -96,6 +98,7 @@ class _Judge:
             world=self._job.world,
             bound_us=round(max(MIN_SHARE * self._step_us, *half_widths), DIGITS),
             source=source,
+            numbers=[] if in_order else numbers,
             skipped=settling,
             incomplete=len(self._times.incomplete),
             parts=self._times.parts,
@@ -104,6 +107,11 @@ class _Judge:
             hosts=self._late_hosts(named),
             long=None if self._times.parts else self._long(),
         )
+
+    def _numbers(self) -> list[int]:
+        """The numbers of the steps in the training."""
+        numbers = self._times.numbers or range(len(self._times.steps_us))
+        return [numbers[at] for at in self._kept]
 
     def _is_late(self, rank: int) -> bool:
         mean = fmean(self._delays[rank])
@@ -155,8 +163,8 @@ class _Judge:
         return self._recurrence(large, total / len(large))
 
     def _recurrence(self, places: Sequence[int], us: float) -> Recurrence:
-        numbers = self._times.numbers or range(len(self._times.steps_us))
-        steps = [numbers[self._kept[at]] for at in places]
+        numbers = self._numbers()
+        steps = [numbers[at] for at in places]
         return Recurrence(len(steps), round(us, DIGITS), steps[0], steps[-1], _period(steps))
 
     def _delays_by_comm(self, rank: int) -> list[tuple[int, float]]:

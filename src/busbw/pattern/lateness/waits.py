@@ -15,7 +15,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from busbw.core.pattern_weights import step
 MIN_STEPS = 5  # fewer cannot be compared
 PARTS = 20  # of a record without steps
 CLEAR = 0.8  # ratio of two spreads of which the smaller one decides
+LEAST_SHOWN = 0.25  # of a step, without computation beside calls
 QUEUED_SHARE = 0.25  # of the longest gap before a call: where the gap is less, it was queued
 
 
@@ -76,6 +77,26 @@ class _Timed(NamedTuple):
     us: float
 
 
+class _Beside(NamedTuple):
+    """How long the ranks computed beside calls, by their key; and in all of them in which the next
+    call was queued.
+    """
+
+    us: dict[_Key, float]
+    queued_us: float
+
+
+class _Edge(NamedTuple):
+    """From a call of a rank to its next one, over all steps: from start to start (interval) and
+    from end to start (gap).
+    """
+
+    spread_from_start: float
+    spread_from_end: float
+    interval_us: float
+    gap_us: float
+
+
 def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
     """The waits in the calls of a job, in their order; None if less than two ranks have times, or
     the calls are too few.
@@ -93,16 +114,19 @@ def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
     at_most = parts or not all(
         call.start_us is not None for own in of_rank.values() for call in own
     )
-    hidden_us = {} if at_most else _hidden_us(of_rank)
+    beside = _Beside({}, 0.0) if at_most else _computation(of_rank)
+    steps_us = _durations(of_rank, steps)
     found = StepWaits(
-        _durations(of_rank, steps),
+        steps_us,
         {rank: [0.0] * steps for rank in ranks},
         incomplete=incomplete,
         parts=parts,
         at_most=at_most,
     )
     for rank in ranks:
-        _add(found, rank, of_rank[rank], hidden_us)
+        _add(found, rank, of_rank[rank], beside)
+    if beside.queued_us:
+        _scale(found, 1 / max(1 - beside.queued_us / median(steps_us), LEAST_SHOWN))
     return found
 
 
@@ -169,8 +193,8 @@ def _by_rank(
     return of_rank, incomplete
 
 
-def _hidden_us(of_rank: Mapping[int, Sequence[_Timed]]) -> dict[_Key, float]:
-    """By key of calls beside which the ranks computed: how long, in microseconds.
+def _computation(of_rank: Mapping[int, Sequence[_Timed]]) -> _Beside:
+    """What the ranks computed beside calls.
 
     One call of a step is left out: of a step that waits for nothing, nothing could be said.
     """
@@ -182,22 +206,15 @@ def _hidden_us(of_rank: Mapping[int, Sequence[_Timed]]) -> dict[_Key, float]:
             edges[key].append(
                 _Edge(_spread(intervals), _spread(gaps), median(intervals), median(gaps))
             )
-    evidence = {key: _overlap(of_key) for key, of_key in edges.items()}
-    overlapped = {key for key, overlap in evidence.items() if overlap > 1}
-    if len(overlapped) == len(edges):
-        overlapped.discard(min(evidence, key=evidence.__getitem__))
-    return {key: min(edge.interval_us for edge in edges[key]) for key in overlapped}
-
-
-class _Edge(NamedTuple):
-    """From a call of a rank to its next one, over all steps: from start to start (interval) and
-    from end to start (gap).
-    """
-
-    spread_from_start: float
-    spread_from_end: float
-    interval_us: float
-    gap_us: float
+    beside_us = {
+        key: min(edge.interval_us for edge in of_key)
+        for key, of_key in edges.items()
+        if _is_beside(of_key) or _is_queued(of_key)
+    }
+    if beside_us and len(beside_us) == len(edges):
+        del beside_us[max(edges, key=lambda key: min(edge.gap_us for edge in edges[key]))]
+    queued_us = sum(us for key, us in beside_us.items() if not _is_beside(edges[key]))
+    return _Beside(beside_us, queued_us)
 
 
 def _edges(calls: Sequence[_Timed]) -> dict[_Key, list[tuple[float, float]]]:
@@ -209,17 +226,22 @@ def _edges(calls: Sequence[_Timed]) -> dict[_Key, list[tuple[float, float]]]:
     return pairs
 
 
-def _overlap(edges: Sequence[_Edge]) -> float:
-    """Above 1 if the ranks computed beside a call: where the next one began without regard to its
-    end, or was queued on ranks that waited, while it came later on others.
-    """
+def _is_beside(edges: Sequence[_Edge]) -> bool:
+    """Whether the next call began without regard to the end of this one."""
     from_start = sum(edge.spread_from_start for edge in edges)
     from_end = sum(edge.spread_from_end for edge in edges)
+    return from_start < CLEAR * from_end or any(
+        edge.gap_us < -QUEUED_SHARE * edge.interval_us for edge in edges
+    )
+
+
+def _is_queued(edges: Sequence[_Edge]) -> bool:
+    """Whether the next call began at the end of this one on ranks that waited, and later on others:
+    these computed meanwhile.
+    """
     gaps = [edge.gap_us for edge in edges]
-    shortest_us = min(edge.interval_us for edge in edges)
-    if min(gaps) < QUEUED_SHARE * max(gaps) and max(gaps) > QUEUED_SHARE * shortest_us:
-        return math.inf
-    return CLEAR * from_end / from_start if from_start else 0.0
+    least_us = min(edge.interval_us for edge in edges)
+    return min(gaps) < QUEUED_SHARE * max(gaps) and max(gaps) > QUEUED_SHARE * least_us
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -247,19 +269,35 @@ def _durations(of_rank: Mapping[int, Sequence[_Timed]], steps: int) -> list[floa
     return [duration or usual for duration in known]
 
 
-def _add(
-    found: StepWaits, rank: int, calls: Sequence[_Timed], hidden_us: Mapping[_Key, float]
-) -> None:
-    """Add the calls of a rank, without what is hidden by computation. Time in several calls at once
-    counts once.
-    """
-    waits, end_us = found.waits[rank], float("-inf")
-    for call in calls:
-        alone_us = call.us
-        if call.start_us is not None:
-            alone_us = max(0.0, call.start_us + call.us - max(call.start_us, end_us))
+def _add(found: StepWaits, rank: int, calls: Sequence[_Timed], beside: _Beside) -> None:
+    """Add the time that a rank stood still in calls. Time in several calls at once counts once."""
+    waits, end_us = found.waits[rank], -math.inf
+    for call, following in zip_longest(calls, calls[1:]):
+        us = call.us
+        if call.key in beside.us:
+            us = max(0.0, _until(call, following) - beside.us[call.key])
+        elif call.start_us is not None:
+            us = max(0.0, call.start_us + us - max(call.start_us, end_us))
             end_us = max(end_us, call.start_us + call.us)
-        alone_us = max(0.0, alone_us - hidden_us.get(call.key, 0.0))
-        waits[call.step] += alone_us
+        waits[call.step] += us
         of_comm = found.by_comm.setdefault(call.comm, {})
-        of_comm.setdefault(rank, [0.0] * len(waits))[call.step] += alone_us
+        of_comm.setdefault(rank, [0.0] * len(waits))[call.step] += us
+
+
+def _until(call: _Timed, following: _Timed | None) -> float:
+    """The time from a call's start to its end, or to that of the next one if this is earlier."""
+    if following is None or following.start_us is None or call.start_us is None:
+        return call.us
+    return min(call.us, following.start_us - call.start_us)
+
+
+def _scale(found: StepWaits, factor: float) -> None:
+    """Multiply all waits.
+
+    How long the ranks computed beside calls was seen on the late rank, where it took longer, in the
+    proportion of its delay to the step. With this share of the step, each delay is so many times
+    what was added up.
+    """
+    for waits in (found.waits, *found.by_comm.values()):
+        for rank, values in waits.items():
+            waits[rank] = [factor * value for value in values]
