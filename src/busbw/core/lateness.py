@@ -43,7 +43,7 @@ class LateRank(msgspec.Struct, omit_defaults=True, frozen=True):
     us: Annotated[
         float, Meta(description="longer than the median of the other ranks, the mean of steps")
     ]
-    low_us: Annotated[float, Meta(description="ends of the interval, at 95 % over all ranks")]
+    low_us: Annotated[float, Meta(description="ends of the interval, at 99 % over all ranks")]
     high_us: float
     was_last: Annotated[Count, Meta(description="steps in which no rank waited less")]
     host: str = ""

@@ -27,18 +27,20 @@ from busbw.core.lateness import (
 from busbw.core.pattern import SETTLING
 from busbw.pattern.lateness.waits import MIN_STEPS, StepWaits
 from busbw.stats.history import deviation
-from busbw.stats.rounds import CONFIDENCE, Interval, mean_interval
+from busbw.stats.rounds import Interval, mean_interval
 
+CONFIDENCE = 0.99  # that no rank is named by chance
 MIN_SHARE = 0.01  # of a step: smaller delays are not named
 MAX_BLOCKS = 20  # of consecutive steps, each with one mean
-MOST = 0.8  # of the steps, or of the delay
+MOST = 0.8  # of the steps
 RARE_SHARE = 0.05  # of a step: a delay of one step that may be rare
-DEVIATIONS = 6.0  # of usual delays, or of usual steps: what is further off is no noise
+DEVIATIONS = 5.0  # of usual delays, or of usual steps: what is further off is no noise
 MIN_RARE = 3  # rare delays of which a rank is named
 RARE_CHANCE = 0.01  # that chance gives any rank so many of all rare delays
 LONG_SHARE = 0.1  # of a step, by which one is long
-PERIODIC = 0.8  # of the gaps between steps are one and the same
-FOLLOWS = 0.5  # of a delay: who is so late in one communicator as it waited in another follows
+PERIODIC = 0.8  # of the gaps between steps
+MAINLY = 0.5  # of a delay, or of the excess of a long step
+MIN_GAPS = 3  # that show a period
 MAX_COMMS = 4
 DIGITS = 1  # of microseconds
 
@@ -71,7 +73,7 @@ class _Judge:
         self._waits = waits
         self._delays = delays(waits)
         self._usual_us = median(deviation(values) for values in self._delays.values())
-        confidence = 1 - (1 - CONFIDENCE) / len(waits)
+        confidence = 1 - (1 - CONFIDENCE) / len(waits)  # Bonferroni
         self._intervals = {
             rank: mean_interval(_blocks(values), confidence) or Interval(-math.inf, math.inf)
             for rank, values in self._delays.items()
@@ -158,7 +160,7 @@ class _Judge:
         """The steps of a rank's large delays, if they are most of its delay and few steps."""
         values, large = self._delays[rank], self._large(rank)
         total = sum(values[at] for at in large)
-        if not large or len(large) >= MOST * len(values) or total < MOST * sum(values):
+        if not large or len(large) >= MOST * len(values) or total < MAINLY * sum(values):
             return None
         return self._recurrence(large, total / len(large))
 
@@ -188,7 +190,7 @@ class _Judge:
                 late_in = [
                     comm
                     for comm, us in self._delays_by_comm(other)
-                    if comm not in own and us >= FOLLOWS * delay
+                    if comm not in own and us >= MAINLY * delay
                 ]
                 names = self._job.comms
                 followers += [
@@ -215,13 +217,13 @@ class _Judge:
         """The steps that were longer on all ranks; None if they cost less than a share of all."""
         usual = median(self._steps_us)
         limit = max(LONG_SHARE * usual, DEVIATIONS * deviation(self._steps_us))
-        waited = [median(own[at] for own in self._waits.values()) for at in range(len(self._kept))]
+        waited = [min(own[at] for own in self._waits.values()) for at in range(len(self._kept))]
         usual_wait = median(waited)
         places = []
         for at, step_us in enumerate(self._steps_us):
             excess = step_us - usual
             latest = max(delays[at] for delays in self._delays.values())
-            if excess > limit and latest < excess / 2:
+            if excess > limit and latest < MAINLY * excess:
                 places.append(at)
         excess = sum(self._steps_us[at] - usual for at in places)
         if not places or excess < MIN_SHARE * sum(self._steps_us):
@@ -274,12 +276,12 @@ def _chance(least: int, total: int, share: float) -> float:
 
 
 def _period(steps: Sequence[int]) -> int:
-    """Of which number of steps each is a multiple after the one before; 0 if there is none."""
-    gaps = [after - before for before, after in pairwise(steps)]
-    if len(gaps) < 2:
+    """The usual number from one step to the next, if most others are multiples of it; else 0."""
+    gaps = sorted(after - before for before, after in pairwise(steps))
+    if len(gaps) < MIN_GAPS:
         return 0
-    period = sorted(gaps)[len(gaps) // 2]
-    fitting = sum(gap == period for gap in gaps)
+    period = gaps[(len(gaps) - 1) // 2]
+    fitting = sum(gap % period == 0 for gap in gaps)
     return period if period > 1 and fitting >= PERIODIC * len(gaps) else 0
 
 

@@ -76,6 +76,8 @@ def _time(us: float) -> str:
 def _when(when: Recurrence) -> str:
     if when.every:
         return f", one in {when.every}, the first in step {when.first + 1}"
+    if when.first == when.last:
+        return f", step {when.first + 1}"
     return f", from step {when.first + 1} to {when.last + 1}"
 
 

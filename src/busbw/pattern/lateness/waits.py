@@ -16,13 +16,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from busbw.core.pattern_weights import step
 
 MIN_STEPS = 5  # fewer cannot be compared
 PARTS = 20  # of a record without steps
+MAX_EQUAL_CALLS = 256  # of a step
+REPEATED = 0.5  # of the difference from call to call is at most that from step to step
 CLEAR = 0.8  # ratio of two spreads of which the smaller one decides
 LEAST_SHOWN = 0.25  # of a step, without computation beside calls
 QUEUED_SHARE = 0.25  # of the longest gap before a call: where the gap is less, it was queued
@@ -151,10 +153,35 @@ def _step_starts(calls: Sequence[RankCall]) -> list[int]:
     period = step(rows)
     if period.times <= MIN_STEPS:
         return []
-    first = len(kept) - period.calls * period.times
-    sizes = [len(calls[places[kept[first + at]]].members) for at in range(period.calls)]
+    length = period.calls
+    first = len(kept) - length * period.times
+    if length == 1:
+        made = [_made_us(calls[places[at]], reference) for at in kept[first:]]
+        length = _calls_in_step(made)
+    sizes = [len(calls[places[kept[first + at]]].members) for at in range(length)]
     first += sizes.index(max(sizes))
-    return [places[kept[at]] for at in range(first, len(kept), period.calls)]
+    starts = [places[kept[at]] for at in range(first, len(kept), length)]
+    ends_whole = (len(kept) - first) % length == 0
+    return [*starts, len(calls)] if ends_whole else starts
+
+
+def _made_us(call: RankCall, rank: int) -> float:
+    """When a rank made a call; 0 if that is unknown."""
+    return next(member.made_us or 0.0 for member in call.members if member.rank == rank)
+
+
+def _calls_in_step(made_us: Sequence[float]) -> int:
+    """After how many equal calls the times between them repeat; 1 if they do not."""
+    intervals = [after - before for before, after in pairwise(made_us)]
+    limit = min(MAX_EQUAL_CALLS, len(intervals) // MIN_STEPS)
+    differences = [_difference(intervals, calls) for calls in range(1, limit)]
+    fitting = (at for at, mean in enumerate(differences, 1) if mean < REPEATED * differences[0])
+    return next(fitting, 1)
+
+
+def _difference(values: Sequence[float], apart: int) -> float:
+    """The mean difference of values that are so many apart."""
+    return fmean(abs(later - one) for one, later in zip(values, values[apart:], strict=False))
 
 
 def _repeating(rows: Sequence[int]) -> list[int]:
