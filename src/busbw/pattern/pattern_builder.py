@@ -140,7 +140,8 @@ class _Builder:
         timed = []
         for joined in merged.calls:
             row = self._add(joined, processes[joined.queues[0]])
-            if joined.call.gpu_us is not None or joined.call.cpu_us is not None:
+            is_timed = joined.call.gpu_us is not None or joined.call.cpu_us is not None
+            if is_timed and len(processes) > 1:
                 timed.append(self._rank_call(joined, row, processes))
         self._header.lateness = self._lateness(timed)
         if merged.forced:
@@ -167,7 +168,7 @@ class _Builder:
 
     def _lateness(self, calls: Sequence[RankCall]) -> Lateness | None:
         times = waits.of_calls(calls)
-        if times is None:
+        if times is None or not self._header.ranks_known:
             return None
         known = self._from.hosts
         hosts = {self._ranks[process]: known.get(process, "") for process in self._processes}

@@ -1,6 +1,7 @@
 """Which ranks of a job were late: its name, its cost, and when no rank was."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from simulated_jobs import STEP_US, SimulatedJob, data_parallel, pipelined, shar
 from busbw.core.lateness import Lateness
 from busbw.core.pattern import Pattern
 from busbw.pattern import html, pattern_lines, text
+from busbw.pattern.lateness.judge import Job, lateness
 from busbw.pattern.lateness.text import text as lateness_text
+from busbw.pattern.lateness.waits import StepWaits
 from busbw.pattern.training import rank_files
 from busbw.ui.html.element import framed, tag
 
@@ -47,9 +50,9 @@ def test_the_slow_rank_is_named_with_what_it_needs_more(kind: str, factor: float
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_rank_is_named_if_none_is_slow(kind: str) -> None:
-    lateness = found(run(kind).pattern())
-    assert lateness.late == [] and lateness.bound_us >= 0.01 * STEP_US
-    assert lateness_text(lateness).startswith("no rank was late: of ")
+    result = found(run(kind).pattern())
+    assert result.late == [] and result.bound_us >= 0.01 * STEP_US
+    assert lateness_text(result).startswith("no rank was late: of ")
 
 
 def test_who_waited_for_the_late_rank_is_late_elsewhere_and_not_blamed() -> None:
@@ -63,9 +66,9 @@ def test_who_waited_for_the_late_rank_is_late_elsewhere_and_not_blamed() -> None
 
 def test_late_ranks_of_one_host_are_a_late_host() -> None:
     job = run("data parallel", r4=1.1, r5=1.1)
-    lateness = found(job.pattern(ranks_per_host=2))
-    assert {late.rank for late in lateness.late} == {4, 5} and lateness.hosts == ["h2"]
-    shown = lateness_text(lateness)
+    result = found(job.pattern(ranks_per_host=2))
+    assert {late.rank for late in result.late} == {4, 5} and result.hosts == ["h2"]
+    shown = lateness_text(result)
     assert "all ranks that were read on h2 were late: 4-5\n" in shown
     assert "  next: busbw check --hosts h2\n" in shown
 
@@ -74,10 +77,10 @@ def test_a_rank_that_is_late_in_every_tenth_step() -> None:
     job = SimulatedJob(8, {3: 1.5})
     for step in range(60):
         data_parallel(job, 8, slow=step % 10 == 9)
-    lateness = found(job.pattern())
-    (late,) = lateness.late
+    result = found(job.pattern())
+    (late,) = result.late
     assert (late.rank, late.at_times.every, late.at_times.steps) == (3, 10, 6)
-    assert "late at times: rank 3, by " in lateness_text(lateness)
+    assert "late at times: rank 3, by " in lateness_text(result)
 
 
 def test_steps_that_are_long_on_all_ranks_make_no_rank_late() -> None:
@@ -85,11 +88,9 @@ def test_steps_that_are_long_on_all_ranks_make_no_rank_late() -> None:
     for step in range(60):
         data_parallel(job, 8)
         job.pause(2 * STEP_US if step % 12 == 11 else 0.0)
-    lateness = found(job.pattern())
-    assert lateness.late == [] and lateness.long.when.every == 12
-    assert "outside of calls, as for a checkpoint, an evaluation or input" in lateness_text(
-        lateness
-    )
+    result = found(job.pattern())
+    assert result.late == [] and result.long.when.every == 12
+    assert "outside of calls, as for a checkpoint, an evaluation or input" in lateness_text(result)
 
 
 def test_a_verdict_of_some_ranks_says_which() -> None:
@@ -105,9 +106,9 @@ def test_steps_that_lack_calls_of_a_rank_are_left_out() -> None:
     job._calls = [
         (rank, call) for at, (rank, call) in enumerate(job._calls) if rank != 5 or at > 200
     ]
-    lateness = found(job.pattern())
-    assert [late.rank for late in lateness.late] == [2]
-    assert "without a call or a time of some rank left out" in lateness_text(lateness)
+    result = found(job.pattern())
+    assert [late.rank for late in result.late] == [2]
+    assert "without a call or a time of some rank left out" in lateness_text(result)
 
 
 def test_calls_without_a_step_are_compared_in_parts() -> None:
@@ -115,10 +116,10 @@ def test_calls_without_a_step_are_compared_in_parts() -> None:
     for at in range(200):
         job.compute(STEP_US / 8)
         job.call(f"comm{at * at % 7}{at % 5}{at % 3}", range(4), 100.0)
-    lateness = found(job.pattern())
-    assert lateness.parts and [late.rank for late in lateness.late] == [1]
+    result = found(job.pattern())
+    assert result.parts and [late.rank for late in result.late] == [1]
     assert "no step repeats in the calls: 20 equal parts of them are compared" in lateness_text(
-        lateness
+        result
     )
 
 
@@ -135,14 +136,19 @@ def test_the_page_draws_the_steps_and_the_late_rank() -> None:
     assert "delay of rank 3" in page and 'id="file0-steps-wide-title"' in page
 
 
+def test_a_time_that_is_no_number_gives_no_verdict() -> None:
+    waits = {0: [1.0] * 8, 1: [1.0] * 7 + [math.nan]}
+    assert lateness(StepWaits([10.0] * 8, waits), Job(2)) is None
+
+
 def test_ranks_that_waited_less_for_gradients_were_late(tmp_path: Path) -> None:
     """Of Gloo on CPUs no call has a time."""
     write_waits(tmp_path, lambda rank, step: 2000.0 if rank == 1 else 6000.0 + 10 * step)
-    lateness = rank_files.read(tmp_path).lateness
-    assert lateness is not None
-    (late,) = lateness.late
+    result = rank_files.read(tmp_path).lateness
+    assert result is not None
+    (late,) = result.late
     assert (late.rank, late.host) == (1, "h1") and late.us == pytest.approx(4165, abs=50)
-    assert "by how long each rank waited for gradients" in lateness_text(lateness)
+    assert "by how long each rank waited for gradients" in lateness_text(result)
     write_waits(tmp_path, lambda rank, step: 2000.0 + (rank * 7 + step) % 5)
     assert rank_files.read(tmp_path).lateness.late == []
 

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean, median
 
 from busbw.core.lateness import (
@@ -56,10 +56,13 @@ class Job:
 
 def lateness(times: StepWaits, job: Job, source: str = CALLS) -> Lateness | None:
     """Which ranks were late; None for too few steps that all ranks have, or of unknown length."""
+    values = [times.steps_us, *times.waits.values()]
+    if not all(map(math.isfinite, chain.from_iterable(values))):
+        return None
     kept = [at for at in range(len(times.steps_us)) if at not in times.incomplete]
     settling = 0 if times.parts or len(kept) < MIN_STEPS + SETTLING else SETTLING
     kept = [at for at in kept if at >= settling]
-    if len(kept) < MIN_STEPS or not sum(times.steps_us[at] for at in kept):
+    if len(kept) < MIN_STEPS or sum(times.steps_us[at] for at in kept) <= 0:
         return None
     return _Judge(times, job, kept).lateness(source, settling)
 

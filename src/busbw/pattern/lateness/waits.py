@@ -127,8 +127,9 @@ def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
     )
     for rank in ranks:
         _add(found, rank, of_rank[rank], beside)
-    if beside.queued_us:
-        _scale(found, 1 / max(1 - beside.queued_us / median(steps_us), LEAST_SHOWN))
+    step_us = median(steps_us)
+    if beside.queued_us > 0 and step_us > 0:
+        _scale(found, 1 / max(1 - beside.queued_us / step_us, LEAST_SHOWN))
     return found
 
 
@@ -299,6 +300,7 @@ def _durations(of_rank: Mapping[int, Sequence[_Timed]], steps: int) -> list[floa
 def _add(found: StepWaits, rank: int, calls: Sequence[_Timed], beside: _Beside) -> None:
     """Add the time that a rank stood still in calls. Time in several calls at once counts once."""
     waits, end_us = found.waits[rank], -math.inf
+    by_comm: dict[int, list[float]] = {}
     for call, following in zip_longest(calls, calls[1:]):
         us = call.us
         if call.key in beside.us:
@@ -307,8 +309,11 @@ def _add(found: StepWaits, rank: int, calls: Sequence[_Timed], beside: _Beside) 
             us = max(0.0, call.start_us + us - max(call.start_us, end_us))
             end_us = max(end_us, call.start_us + call.us)
         waits[call.step] += us
-        of_comm = found.by_comm.setdefault(call.comm, {})
-        of_comm.setdefault(rank, [0.0] * len(waits))[call.step] += us
+        if call.comm not in by_comm:
+            by_comm[call.comm] = [0.0] * len(waits)
+        by_comm[call.comm][call.step] += us
+    for comm, of_comm in by_comm.items():
+        found.by_comm.setdefault(comm, {})[rank] = of_comm
 
 
 def _until(call: _Timed, following: _Timed | None) -> float:
