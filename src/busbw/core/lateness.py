@@ -16,7 +16,7 @@ class CommDelay(msgspec.Struct, omit_defaults=True, frozen=True):
     us: float
 
 
-class Follower(msgspec.Struct, omit_defaults=True, frozen=True):
+class LateByAnother(msgspec.Struct, omit_defaults=True, frozen=True):
     """A rank that was late in the calls of communicator `comm` because it waited for the late rank
     in those of `waited_in`.
     """
@@ -36,7 +36,7 @@ class Recurrence(msgspec.Struct, omit_defaults=True, frozen=True):
     every: Count = 0  # each so many steps; 0 if not periodic
 
 
-class LateRank(msgspec.Struct, omit_defaults=True, frozen=True):
+class RankDelay(msgspec.Struct, omit_defaults=True, frozen=True):
     """A rank that needed longer than the others before it communicated."""
 
     rank: Count
@@ -53,7 +53,7 @@ class LateRank(msgspec.Struct, omit_defaults=True, frozen=True):
     comms: Annotated[
         list[CommDelay], Meta(description="where the others waited, the longest first")
     ] = []
-    followers: list[Follower] = []
+    followers: list[LateByAnother] = []
     steps_us: Annotated[list[float], Meta(description="`us` of each step")] = []
 
 
@@ -90,7 +90,7 @@ class Lateness(msgspec.Struct, omit_defaults=True, frozen=True):
         bool, Meta(description="calls may have run beside computation: the delays are upper bounds")
     ] = False
     late: Annotated[
-        list[LateRank], Meta(description="the ranks that were late, the worst first")
+        list[RankDelay], Meta(description="the ranks that were late, the worst first")
     ] = []
     hosts: Annotated[list[str], Meta(description="hosts all of whose ranks were late")] = []
     long: LongSteps | None = None

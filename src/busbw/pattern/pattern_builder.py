@@ -21,7 +21,7 @@ from busbw.pattern.collector import (
     EqualCalls,
 )
 from busbw.pattern.lateness import waits
-from busbw.pattern.lateness.judge import Job, lateness
+from busbw.pattern.lateness.judge import JobRanks, lateness
 from busbw.pattern.lateness.waits import Member, RankCall
 from busbw.pattern.merge import POINT_TO_POINT, JoinedCall, ObservedCall, merge
 
@@ -173,7 +173,7 @@ class _Builder:
         known = self._from.hosts
         hosts = {self._ranks[process]: known.get(process, "") for process in self._processes}
         comms = {comm.id: comm_text(comm) for comm in self._tally.comms}
-        return lateness(times, Job(self._header.world, hosts, comms))
+        return lateness(times, JobRanks(self._header.world, hosts, comms))
 
     def _add(self, joined: JoinedCall, process: Hashable) -> int:
         call = joined.call

@@ -11,7 +11,7 @@ from simulated_jobs import STEP_US, SimulatedJob, data_parallel, pipelined, shar
 from busbw.core.lateness import Lateness
 from busbw.core.pattern import Pattern
 from busbw.pattern import html, pattern_lines, text
-from busbw.pattern.lateness.judge import Job, lateness
+from busbw.pattern.lateness.judge import JobRanks, lateness
 from busbw.pattern.lateness.text import text as lateness_text
 from busbw.pattern.lateness.waits import StepWaits
 from busbw.pattern.training import rank_files
@@ -138,7 +138,7 @@ def test_the_page_draws_the_steps_and_the_late_rank() -> None:
 
 def test_a_time_that_is_no_number_gives_no_verdict() -> None:
     waits = {0: [1.0] * 8, 1: [1.0] * 7 + [math.nan]}
-    assert lateness(StepWaits([10.0] * 8, waits), Job(2)) is None
+    assert lateness(StepWaits([10.0] * 8, waits), JobRanks(2)) is None
 
 
 def test_ranks_that_waited_less_for_gradients_were_late(tmp_path: Path) -> None:

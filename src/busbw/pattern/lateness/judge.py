@@ -18,10 +18,10 @@ from statistics import fmean, median
 from busbw.core.lateness import (
     CALLS,
     CommDelay,
-    Follower,
+    LateByAnother,
     Lateness,
-    LateRank,
     LongSteps,
+    RankDelay,
     Recurrence,
 )
 from busbw.core.pattern import SETTLING
@@ -46,7 +46,7 @@ DIGITS = 1  # of microseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobRanks:
     """What is known of the ranks and communicators."""
 
     world: int
@@ -54,7 +54,7 @@ class Job:
     comms: Mapping[int, str] = field(default_factory=dict)  # how a text calls them
 
 
-def lateness(times: StepWaits, job: Job, source: str = CALLS) -> Lateness | None:
+def lateness(times: StepWaits, job: JobRanks, source: str = CALLS) -> Lateness | None:
     """Which ranks were late; None for too few steps that all ranks have, or of unknown length."""
     values = [times.steps_us, *times.waits.values()]
     if not all(map(math.isfinite, chain.from_iterable(values))):
@@ -68,7 +68,7 @@ def lateness(times: StepWaits, job: Job, source: str = CALLS) -> Lateness | None
 
 
 class _Judge:
-    def __init__(self, times: StepWaits, job: Job, kept: Sequence[int]) -> None:
+    def __init__(self, times: StepWaits, job: JobRanks, kept: Sequence[int]) -> None:
         self._times, self._job, self._kept = times, job, kept
         self._steps_us = [times.steps_us[at] for at in kept]
         self._step_us = fmean(self._steps_us)
@@ -140,10 +140,10 @@ class _Judge:
         limit = max(RARE_SHARE * self._step_us, DEVIATIONS * self._usual_us)
         return [at for at, delay in enumerate(self._delays[rank]) if delay > limit]
 
-    def _late(self, rank: int, named: Sequence[int], was_last: int) -> LateRank:
+    def _late(self, rank: int, named: Sequence[int], was_last: int) -> RankDelay:
         values, ends = self._delays[rank], self._intervals[rank]
         comms = self._delays_by_comm(rank)
-        return LateRank(
+        return RankDelay(
             rank=rank,
             us=round(fmean(values), DIGITS),
             low_us=round(ends.low, DIGITS),
@@ -182,7 +182,7 @@ class _Judge:
         least = MIN_SHARE * self._step_us
         return sorted((item for item in found if item[1] >= least), key=lambda item: -item[1])
 
-    def _followers(self, rank: int, named: Sequence[int]) -> list[Follower]:
+    def _followers(self, rank: int, named: Sequence[int]) -> list[LateByAnother]:
         """The ranks that were late in one communicator as they waited for this one in another."""
         own = dict(self._delays_by_comm(rank))
         followers = []
@@ -197,7 +197,7 @@ class _Judge:
                 ]
                 names = self._job.comms
                 followers += [
-                    Follower(other, names.get(comm, ""), names.get(waited_in, ""))
+                    LateByAnother(other, names.get(comm, ""), names.get(waited_in, ""))
                     for comm in late_in
                 ]
         return followers[:MAX_COMMS]

@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from busbw.core.lateness import GRADIENTS, Lateness, LateRank, LongSteps, Recurrence
+from busbw.core.lateness import GRADIENTS, Lateness, LongSteps, RankDelay, Recurrence
 from busbw.core.pattern import US
 from busbw.core.pattern_weights import spans
 from busbw.core.sizes import counted
@@ -29,7 +29,7 @@ def text(found: Lateness | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def name(late: LateRank) -> str:
+def name(late: RankDelay) -> str:
     """`rank 3 on gpu07`."""
     return f"rank {late.rank} on {late.host}" if late.host else f"rank {late.rank}"
 
@@ -38,7 +38,7 @@ def _unit(found: Lateness) -> str:
     return "part" if found.parts else "step"
 
 
-def _late(late: LateRank, found: Lateness) -> list[str]:
+def _late(late: RankDelay, found: Lateness) -> list[str]:
     steps = counted(len(found.steps_us), _unit(found))
     share = percent_text(late.us, fmean(found.steps_us))
     most = "up to " if found.at_most else ""

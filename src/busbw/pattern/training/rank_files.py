@@ -10,7 +10,7 @@ import msgspec
 from busbw.core.lateness import GRADIENTS, Lateness
 from busbw.core.pattern import TrainingSteps
 from busbw.core.sizes import counted
-from busbw.pattern.lateness.judge import Job, lateness
+from busbw.pattern.lateness.judge import JobRanks, lateness
 from busbw.pattern.lateness.waits import StepWaits
 from busbw.pattern.readers import json_recovery
 
@@ -89,7 +89,7 @@ def _lateness(joined: TrainingSteps, ranks: Sequence[RankSteps]) -> Lateness | N
         numbers=steps,
     )
     hosts = {rank.rank: rank.host for rank in ranks}
-    return lateness(times, Job(ranks[0].world, hosts), GRADIENTS)
+    return lateness(times, JobRanks(ranks[0].world, hosts), GRADIENTS)
 
 
 def _joined(ranks: list[RankSteps]) -> TrainingSteps:
