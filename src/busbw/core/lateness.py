@@ -54,7 +54,9 @@ class RankDelay(msgspec.Struct, omit_defaults=True, frozen=True):
         list[CommDelay], Meta(description="where the others waited, the longest first")
     ] = []
     followers: list[LateByAnother] = []
-    steps_us: Annotated[list[float], Meta(description="`us` of each step")] = []
+    steps_us: Annotated[
+        list[float], Meta(description="`us` of each step; empty for all but the worst ranks")
+    ] = []
 
 
 class LongSteps(msgspec.Struct, omit_defaults=True, frozen=True):

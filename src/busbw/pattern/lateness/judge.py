@@ -42,6 +42,7 @@ PERIODIC = 0.8  # of the gaps between steps
 MAINLY = 0.5  # of a delay, or of the excess of a long step
 MIN_GAPS = 3  # that show a period
 MAX_COMMS = 4
+DRAWN = 4  # late ranks whose delay in each step is kept
 DIGITS = 1  # of microseconds
 
 
@@ -81,6 +82,7 @@ class _Judge:
             rank: mean_interval(_blocks(values), confidence) or Interval(-math.inf, math.inf)
             for rank, values in self._delays.items()
         }
+        self._by_comm: dict[int, list[tuple[int, float]]] = {}
         self._comms = {
             comm: {rank: fmean([values[at] for at in kept]) for rank, values in of_ranks.items()}
             for comm, of_ranks in times.by_comm.items()
@@ -156,7 +158,7 @@ class _Judge:
                 for comm, us in comms[:MAX_COMMS]
             ],
             followers=self._followers(rank, named),
-            steps_us=_rounded(values),
+            steps_us=_rounded(values) if rank in named[:DRAWN] else [],
         )
 
     def _at_times(self, rank: int) -> Recurrence | None:
@@ -174,6 +176,11 @@ class _Judge:
 
     def _delays_by_comm(self, rank: int) -> list[tuple[int, float]]:
         """The communicators in which the others waited for a rank, and how long in each step."""
+        if rank not in self._by_comm:
+            self._by_comm[rank] = self._find_delays(rank)
+        return self._by_comm[rank]
+
+    def _find_delays(self, rank: int) -> list[tuple[int, float]]:
         found = []
         for comm, waits in self._comms.items():
             if rank in waits and len(waits) > 1:
