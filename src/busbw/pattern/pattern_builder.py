@@ -164,7 +164,8 @@ class _Builder:
                 start_us, time_us = call.at_us, call.cpu_us
             rank = self._ranks[processes[queue]]
             members.append(Member(rank, call.at_us, start_us, time_us))
-        return RankCall(row, self._comms[joined.call.comm], members)
+        alike = joined.call.function, joined.call.bytes
+        return RankCall(row, self._comms[joined.call.comm], members, alike)
 
     def _lateness(self, calls: Sequence[RankCall]) -> Lateness | None:
         times = waits.of_calls(calls)

@@ -13,7 +13,7 @@ begins as it would have. The spread over steps tells which of the two the times 
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from statistics import fmean, median
@@ -48,6 +48,7 @@ class RankCall(NamedTuple):
     row: int  # calls of one row have the same communicator and arguments
     comm: int
     members: Sequence[Member]
+    alike: Hashable = None  # what calls of other ranks and communicators have that are like this
 
 
 @dataclass(slots=True)
@@ -97,6 +98,7 @@ class _Edge(NamedTuple):
     spread_from_end: float
     interval_us: float
     gap_us: float
+    following: Hashable  # what the next call is like
 
 
 def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
@@ -116,7 +118,8 @@ def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
     at_most = parts or not all(
         call.start_us is not None for own in of_rank.values() for call in own
     )
-    beside = _Beside({}, 0.0) if at_most else _computation(of_rank)
+    alike = {call.row: call.row if call.alike is None else call.alike for call in timed}
+    beside = _Beside({}, 0.0) if at_most else _computation(of_rank, alike)
     steps_us = _durations(of_rank, steps)
     found = StepWaits(
         steps_us,
@@ -221,52 +224,69 @@ def _by_rank(
     return of_rank, incomplete
 
 
-def _computation(of_rank: Mapping[int, Sequence[_Timed]]) -> _Beside:
-    """What the ranks computed beside calls.
+def _computation(of_rank: Mapping[int, Sequence[_Timed]], alike: Mapping[int, Hashable]) -> _Beside:
+    """What the ranks computed beside calls. Ranks do so in calls that are alike, or none does.
 
     One call of a step is left out: of a step that waits for nothing, nothing could be said.
     """
     edges: dict[_Key, list[_Edge]] = defaultdict(list)
     for calls in of_rank.values():
-        for key, pairs in _edges(calls).items():
-            intervals = [interval for interval, _ in pairs]
-            gaps = [interval - us for interval, us in pairs]
-            edges[key].append(
-                _Edge(_spread(intervals), _spread(gaps), median(intervals), median(gaps))
-            )
+        for key, pairs in _pairs(calls).items():
+            edges[key].append(_edge(pairs, alike))
+    pools: dict[Hashable, list[_Edge]] = defaultdict(list)
+    pool_of = {
+        key: (alike[key[0]], key[1] if len(of_key) > 1 else None) for key, of_key in edges.items()
+    }
+    for key, of_key in edges.items():
+        pools[pool_of[key]] += of_key
+    beside = {
+        key
+        for key, of_key in edges.items()
+        if _is_independent(pools[pool_of[key]]) or _begins_before_end(of_key)
+    }
     beside_us = {
         key: min(edge.interval_us for edge in of_key)
         for key, of_key in edges.items()
-        if _is_beside(of_key) or _is_queued(of_key)
+        if key in beside or _is_queued(of_key)
     }
     if beside_us and len(beside_us) == len(edges):
         del beside_us[max(edges, key=lambda key: min(edge.gap_us for edge in edges[key]))]
-    queued_us = sum(us for key, us in beside_us.items() if not _is_beside(edges[key]))
+    queued_us = sum(us for key, us in beside_us.items() if key not in beside)
     return _Beside(beside_us, queued_us)
 
 
-def _edges(calls: Sequence[_Timed]) -> dict[_Key, list[tuple[float, float]]]:
-    """By key of a rank's calls, from each its time to the start of the next one, and its own."""
-    pairs: dict[_Key, list[tuple[float, float]]] = defaultdict(list)
+def _pairs(calls: Sequence[_Timed]) -> dict[_Key, list[tuple[_Timed, _Timed]]]:
+    """By key of a rank's calls, each with the next one."""
+    pairs: dict[_Key, list[tuple[_Timed, _Timed]]] = defaultdict(list)
     for call, following in pairwise(calls):
-        if call.start_us is not None and following.start_us is not None:
-            pairs[call.key].append((following.start_us - call.start_us, call.us))
+        pairs[call.key].append((call, following))
     return pairs
 
 
-def _is_beside(edges: Sequence[_Edge]) -> bool:
+def _edge(pairs: Sequence[tuple[_Timed, _Timed]], alike: Mapping[int, Hashable]) -> _Edge:
+    intervals = [(following.start_us or 0.0) - (call.start_us or 0.0) for call, following in pairs]
+    gaps = [interval - call.us for interval, (call, _) in zip(intervals, pairs, strict=True)]
+    following = alike[pairs[0][1].key[0]]
+    return _Edge(_spread(intervals), _spread(gaps), median(intervals), median(gaps), following)
+
+
+def _is_independent(edges: Sequence[_Edge]) -> bool:
     """Whether the next call began without regard to the end of this one."""
     from_start = sum(edge.spread_from_start for edge in edges)
-    from_end = sum(edge.spread_from_end for edge in edges)
-    return from_start < CLEAR * from_end or any(
-        edge.gap_us < -QUEUED_SHARE * edge.interval_us for edge in edges
-    )
+    return from_start < CLEAR * sum(edge.spread_from_end for edge in edges)
+
+
+def _begins_before_end(edges: Sequence[_Edge]) -> bool:
+    """Whether the next call began while this one ran."""
+    return any(edge.gap_us < -QUEUED_SHARE * edge.interval_us for edge in edges)
 
 
 def _is_queued(edges: Sequence[_Edge]) -> bool:
-    """Whether the next call began at the end of this one on ranks that waited, and later on others:
-    these computed meanwhile.
+    """Whether the next call, which is the same on all ranks, began at the end of this one on ranks
+    that waited, and later on others: these computed meanwhile.
     """
+    if len({edge.following for edge in edges}) > 1:
+        return False
     gaps = [edge.gap_us for edge in edges]
     least_us = min(edge.interval_us for edge in edges)
     return min(gaps) < QUEUED_SHARE * max(gaps) and max(gaps) > QUEUED_SHARE * least_us
