@@ -44,7 +44,7 @@ def found(record: Pattern) -> Lateness:
 def test_the_slow_rank_is_named_with_what_it_needs_more(kind: str, factor: float) -> None:
     (late,) = found(run(kind, r2=factor).pattern()).late
     assert late.rank == 2
-    assert late.us == pytest.approx((factor - 1) * STEP_US, rel=0.3)
+    assert late.us == pytest.approx((factor - 1) * STEP_US, rel=0.2)
     assert late.low_us < late.us < late.high_us
 
 
