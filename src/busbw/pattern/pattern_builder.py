@@ -22,7 +22,7 @@ from busbw.pattern.collector import (
 )
 from busbw.pattern.lateness import waits
 from busbw.pattern.lateness.judge import JobRanks, lateness
-from busbw.pattern.lateness.waits import Member, RankCall
+from busbw.pattern.lateness.steps import Member, RankCall
 from busbw.pattern.merge import POINT_TO_POINT, JoinedCall, ObservedCall, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day

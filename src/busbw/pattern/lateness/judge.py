@@ -25,7 +25,8 @@ from busbw.core.lateness import (
     Recurrence,
 )
 from busbw.core.pattern import SETTLING
-from busbw.pattern.lateness.waits import MIN_STEPS, StepWaits
+from busbw.pattern.lateness.steps import MIN_STEPS
+from busbw.pattern.lateness.waits import StepWaits
 from busbw.stats.history import deviation
 from busbw.stats.rounds import Interval, mean_interval
 

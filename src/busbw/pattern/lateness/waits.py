@@ -16,39 +16,18 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
-from statistics import fmean, median
+from statistics import median
 from typing import NamedTuple
 
-from busbw.core.pattern_weights import step
+from busbw.pattern.lateness.steps import MIN_STEPS, RankCall, step_starts
 
-MIN_STEPS = 5  # fewer cannot be compared
 PARTS = 20  # of a record without steps
-MAX_EQUAL_CALLS = 256  # of a step
-REPEATED = 0.5  # of the difference from call to call is at most that from step to step
 CLEAR = 0.8  # ratio of two spreads of which the smaller one decides
 LEAST_SHOWN = 0.25  # of a step, without computation beside calls
 QUEUED_SHARE = 0.25  # of the longest gap before a call: where the gap is less, it was queued
 
 
 _Key = tuple[int, int]  # the row of a call, and how many calls of it its rank made before in a step
-
-
-class Member(NamedTuple):
-    """A rank's part in a call; times are in microseconds by its own clock, None if unknown."""
-
-    rank: int
-    made_us: float | None  # by the host
-    start_us: float | None  # where `us` begins
-    us: float | None
-
-
-class RankCall(NamedTuple):
-    """A call of all of its ranks: those that were read."""
-
-    row: int  # calls of one row have the same communicator and arguments
-    comm: int
-    members: Sequence[Member]
-    alike: Hashable = None  # what calls of other ranks and communicators have that are like this
 
 
 @dataclass(slots=True)
@@ -107,7 +86,7 @@ def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
     """
     timed = [call for call in calls if any(member.us is not None for member in call.members)]
     ranks = sorted({member.rank for call in timed for member in call.members})
-    starts = _step_starts(timed)
+    starts = step_starts(timed)
     parts = not starts
     if parts:
         starts = [len(timed) * part // PARTS for part in range(PARTS + 1)]
@@ -134,70 +113,6 @@ def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
     if beside.queued_us > 0 and step_us > 0:
         _scale(found, 1 / max(1 - beside.queued_us / step_us, LEAST_SHOWN))
     return found
-
-
-def _step_starts(calls: Sequence[RankCall]) -> list[int]:
-    """The place of the first call of each step, and of the end of the last one; [] if no step
-    repeats.
-
-    A step is the period of the rank with the most calls. It begins with a call of as many ranks as
-    any, so that for these ranks it begins together.
-    """
-    counts = Counter(member.rank for call in calls for member in call.members)
-    if not counts:
-        return []
-    reference = min(counts, key=lambda rank: (-counts[rank], rank))
-    places = [
-        place
-        for place, call in enumerate(calls)
-        if any(member.rank == reference for member in call.members)
-    ]
-    kept = _repeating([calls[place].row for place in places])
-    rows = [calls[places[number]].row for number in kept]
-    period = step(rows)
-    if period.times <= MIN_STEPS:
-        return []
-    length = period.calls
-    first = len(kept) - length * period.times
-    if length == 1:
-        made = [_made_us(calls[places[at]], reference) for at in kept[first:]]
-        length = _calls_in_step(made)
-    sizes = [len(calls[places[kept[first + at]]].members) for at in range(length)]
-    first += sizes.index(max(sizes))
-    starts = [places[kept[at]] for at in range(first, len(kept), length)]
-    ends_whole = (len(kept) - first) % length == 0
-    return [*starts, len(calls)] if ends_whole else starts
-
-
-def _made_us(call: RankCall, rank: int) -> float:
-    """When a rank made a call; 0 if that is unknown."""
-    return next(member.made_us or 0.0 for member in call.members if member.rank == rank)
-
-
-def _calls_in_step(made_us: Sequence[float]) -> int:
-    """After how many equal calls the times between them repeat; 1 if they do not."""
-    intervals = [after - before for before, after in pairwise(made_us)]
-    limit = min(MAX_EQUAL_CALLS, len(intervals) // MIN_STEPS)
-    differences = [_difference(intervals, calls) for calls in range(1, limit)]
-    fitting = (at for at, mean in enumerate(differences, 1) if mean < REPEATED * differences[0])
-    return next(fitting, 1)
-
-
-def _difference(values: Sequence[float], apart: int) -> float:
-    """The mean difference of values that are so many apart."""
-    return fmean(abs(later - one) for one, later in zip(values, values[apart:], strict=False))
-
-
-def _repeating(rows: Sequence[int]) -> list[int]:
-    """The places of the calls in which a step repeats: all, or those without rows that are called
-    less often than in each step, such as a loss that is printed.
-    """
-    counts = Counter(rows)
-    for least in sorted(set(counts.values())):
-        kept = [place for place, row in enumerate(rows) if counts[row] >= least]
-        if step([rows[place] for place in kept]).times > MIN_STEPS:
-            return kept
-    return []
 
 
 def _by_rank(
