@@ -33,6 +33,7 @@ HOW_TO = {
         "compare-with-published-runs",
     ],
     "Training": [
+        "slow-job",
         "what-does-my-training-send",
         "train-over-slow-networks",
         "nccl-over-ethernet",

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.lateness import Lateness
 from busbw.core.shown import Tabular
 
 SCHEMA = "busbw.pattern/1"
@@ -191,6 +192,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     clocks: dict[str, int] = {}  # calls whose gpu_us is by each clock; empty: not stated
     training: TrainingSteps | None = None
     gpu_time: GpuTime | None = None
+    lateness: Lateness | None = None
 
 
 class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):

@@ -90,8 +90,8 @@ class CallTally:
         stream: int | None = None,
         group: int | None = None,
         clock: str | None = None,
-    ) -> None:
-        """Add one call, or several that are alike and have no order."""
+    ) -> int:
+        """Add one call, or several that are alike and have no order; returns the id of the row."""
         collected = self._rows.get(arguments)
         if collected is None:
             fields = msgspec.structs.asdict(arguments)
@@ -115,6 +115,7 @@ class CallTally:
                 row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group, clock
             )
             self._calls.extend([call] * calls)
+        return row.id
 
     def to_pattern(self) -> Pattern:
         rows = []
@@ -176,6 +177,7 @@ class Collector:
         self._limit = limit
         self.ordered = True
         self.ranks: dict[Hashable, int | None] = {}
+        self.hosts: dict[Hashable, str] = {}  # by process
         self.queues: dict[Hashable, list[ObservedCall]] = {}
         self.counts: dict[Hashable, dict[Hashable, EqualCalls]] = {}
         self.choices: dict[Hashable, AlgorithmChoice | None] = {}
@@ -205,9 +207,11 @@ class Collector:
         """State how many calls of a process on a communicator lack a record; the largest counts."""
         self.lost_calls[comm, process] = max(calls, self.lost_calls.get((comm, process), 0))
 
-    def add_host(self, name: str) -> None:
+    def add_host(self, name: str, process: Hashable) -> None:
+        """Add the host of a process; '' is unknown."""
         if name and name not in self.header.hosts:
             self.header.hosts.append(name)
+        self.hosts[process] = name
 
     def add_process(self, process: Hashable, rank: int | None = None) -> None:
         """Add a process, and its rank in the job where that is known."""

@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted, format_size
 from busbw.pattern import text
+from busbw.pattern.lateness import html as lateness_html
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.types import ReplayedRow
@@ -19,8 +20,8 @@ BARS = 10
 ROWS = 200  # of a table
 
 
-def pattern(record: Pattern) -> list[Element]:
-    """What an application sends."""
+def pattern(record: Pattern, prefix: str) -> list[Element]:
+    """What an application sends. The ids of its plots begin with `prefix`."""
     lines = text.sorted_lines(record)
     bars = list(map(_bar, lines[:BARS]))
     title = f"Largest shares of {text.kind(record).name}"
@@ -28,6 +29,7 @@ def pattern(record: Pattern) -> list[Element]:
     return [
         *prose(text.head(record)),
         *prose(text.foot(record)),
+        *lateness_html.steps(record.header.lateness, prefix),
         *([bar_chart(title, bars)] if any(line.weight for line in lines) else []),
         table,
         *_hidden(lines),

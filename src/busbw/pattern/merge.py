@@ -166,7 +166,7 @@ class ObservedCall(msgspec.Struct):
 
 @dataclass(slots=True)
 class JoinedCall:
-    """One call of all ranks in `queues` (indices).
+    """One call of all ranks in `queues` (indices), each of which made one of `members`.
 
     Its duration is the shortest of any rank, which waited for no other. It is a lower bound where a
     rank can leave before all have entered, as in a broadcast. `skew_us` is the longest less the
@@ -176,6 +176,7 @@ class JoinedCall:
     call: ObservedCall
     queues: list[int]
     skew_us: float | None = None
+    members: list[ObservedCall] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -254,7 +255,9 @@ class _Merge:
 
     def _take(self, identity: Hashable) -> None:
         self._taken.add(identity)
-        joined, agreed = join(list(self._calls(identity)))
+        members = list(self._calls(identity))
+        joined, agreed = join(members)
+        joined.members = members
         joined.queues = [number for number, _ in self._where[identity]]
         self._merged.calls.append(joined)
         self._merged.mismatched += not agreed

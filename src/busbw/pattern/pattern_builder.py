@@ -3,11 +3,13 @@ ranks recorded of one call, and notes what is missing.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import count, pairwise
 
-from busbw.core.pattern import MAX_RANKS, RANKS_OF_ROW, Pattern, lists_each
+from busbw.core.lateness import Lateness
+from busbw.core.pattern import MAX_RANKS, RANKS_OF_ROW, Comm, Pattern, lists_each
+from busbw.core.pattern_weights import spans
 from busbw.core.sizes import counted
 from busbw.pattern.collector import (
     ARGUMENTS,
@@ -18,6 +20,9 @@ from busbw.pattern.collector import (
     CommMembers,
     EqualCalls,
 )
+from busbw.pattern.lateness import waits
+from busbw.pattern.lateness.judge import JobRanks, lateness
+from busbw.pattern.lateness.steps import Member, RankCall
 from busbw.pattern.merge import POINT_TO_POINT, JoinedCall, ObservedCall, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
@@ -132,9 +137,13 @@ class _Builder:
                 if call.comm in self._from.unnumbered:
                     call.seq = None
         merged = merge([queues[process] for process in processes])
+        timed = []
         for joined in merged.calls:
-            first = joined.queues[0] if joined.queues else 0
-            self._add(joined, processes[first])
+            row = self._add(joined, processes[joined.queues[0]])
+            is_timed = joined.call.gpu_us is not None or joined.call.cpu_us is not None
+            if is_timed and len(processes) > 1:
+                timed.append(self._rank_call(joined, row, processes))
+        self._header.lateness = self._lateness(timed)
         if merged.forced:
             self._from.add_note(
                 f"{counted(merged.forced, 'call')} in the order of their starts, because ranks"
@@ -146,9 +155,30 @@ class _Builder:
                 " ranks; the lowest rank's are kept"
             )
 
-    def _add(self, joined: JoinedCall, process: Hashable) -> None:
+    def _rank_call(self, joined: JoinedCall, row: int, processes: Sequence[Hashable]) -> RankCall:
+        """The call with the time of each rank, on the GPU if any rank has that."""
+        members = []
+        for queue, call in zip(joined.queues, joined.members, strict=True):
+            start_us, time_us = call.gpu_at_us, call.gpu_us
+            if joined.call.gpu_us is None:
+                start_us, time_us = call.at_us, call.cpu_us
+            rank = self._ranks[processes[queue]]
+            members.append(Member(rank, call.at_us, start_us, time_us))
+        alike = joined.call.function, joined.call.bytes
+        return RankCall(row, self._comms[joined.call.comm], members, alike)
+
+    def _lateness(self, calls: Sequence[RankCall]) -> Lateness | None:
+        times = waits.of_calls(calls)
+        if times is None or not self._header.ranks_known:
+            return None
+        known = self._from.hosts
+        hosts = {self._ranks[process]: known.get(process, "") for process in self._processes}
+        comms = {comm.id: comm_text(comm) for comm in self._tally.comms}
+        return lateness(times, JobRanks(self._header.world, hosts, comms))
+
+    def _add(self, joined: JoinedCall, process: Hashable) -> int:
         call = joined.call
-        self._tally.add_calls(
+        return self._tally.add_calls(
             self._arguments(call, process),
             at_us=self._relative_us(call.at_us),
             gpu_at_us=self._relative_us(call.gpu_at_us),
@@ -233,6 +263,13 @@ class _Builder:
                 f"{counted(several, 'size')} for which NCCL chose several algorithms or protocols;"
                 " none is stated"
             )
+
+
+def comm_text(comm: Comm) -> str:
+    """`dp (ranks 0,2)`: the name of a communicator, and its members where they are known."""
+    name = comm.name or f"communicator {comm.id}"
+    members = spans(sorted(comm.members)) if comm.members else f"{comm.ranks} of the job"
+    return f"{name[:20]} (ranks {members})" if comm.ranks else name[:20]
 
 
 def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None:

@@ -263,9 +263,12 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
     """
     pattern = read(sources(files), source)
     if len(files) == 1 and Path(files[0]).is_dir():
-        pattern.header.training, world, notes = rank_files.read(Path(files[0]))
-        pattern.header.world = max(pattern.header.world, world)
-        pattern.header.notes += notes
+        recorded = rank_files.read(Path(files[0]))
+        header = pattern.header
+        header.training = recorded.steps
+        header.world = max(header.world, recorded.world)
+        header.notes += recorded.notes
+        header.lateness = header.lateness or recorded.lateness
     return pattern
 
 

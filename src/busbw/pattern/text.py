@@ -20,6 +20,7 @@ from busbw.core.pattern import (
 )
 from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
+from busbw.pattern.lateness import text as late
 from busbw.pattern.replay.text import ROWS, hidden_rows_line
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
@@ -281,7 +282,9 @@ def _totals(pattern: Pattern, sort_kind: _SortKey) -> str:
     if skews:
         total, largest = time_text(sum(skews) * 1e-6), time_text(max(skews) * 1e-6)
         text += f"\nskew between ranks: {total} in total, {largest} at most"
-    return f"{text}\n{_clocks(pattern.header)}{_step(pattern.header.training)}"
+    header = pattern.header
+    found = late.text(header.lateness)
+    return f"{text}\n{_clocks(header)}{_step(header.training)}{found}"
 
 
 def _clocks(header: Header) -> str:

@@ -33,7 +33,6 @@ from busbw.watch import html as watch_html
 # busbw show.
 PARTS: dict[type, Callable[[Any], list[Element]]] = {
     LinkReport: partial(link_html.parts, level="h3"),
-    Pattern: pattern_html.pattern,
     CheckReport: check_html.one_machine,
     ClusterReport: check_html.several_machines,
     PatternPrediction: model_html.pattern_prediction,
@@ -158,6 +157,8 @@ def _parts(document: FileContent, prefix: str) -> list[Element]:
         return watch_html.parts(document.intervals, prefix)
     if isinstance(document.held, Prediction):
         return model_html.prediction(document.held, prefix)
+    if isinstance(document.held, Pattern):
+        return pattern_html.pattern(document.held, prefix)
     if document.parts is not None:
         return document.parts()
     parts = PARTS.get(type(document.held))

@@ -283,7 +283,7 @@ def test_a_broken_file_of_a_rank_is_named(tmp_path):
     (tmp_path / "rank_3.ddp").write_bytes(gzip.compress(b"no JSON"))
     rank_file(tmp_path, 4, version=2)
     (tmp_path / "rank_5.ddp").write_bytes(b'{"more":' * 200_000)
-    steps, _, notes = rank_files.read(tmp_path)
+    steps, _, notes, _ = rank_files.read(tmp_path)
     assert steps == TrainingSteps(
         [5.0, 6.0], [1.0], 25.0, "", [[[3]]], ["h1", "h2"], wait_steps=[0]
     )
@@ -303,7 +303,7 @@ def test_step_and_wait_are_of_the_same_steps(tmp_path):
     rank_file(
         tmp_path, 1, wait_steps=[0, 1, 4, 2, 6, 8], waits_us=[8, 8, 9.0, 9.0, 2.5, 0.0], **timed
     )
-    steps, _, notes = rank_files.read(tmp_path)
+    steps, _, notes, _ = rank_files.read(tmp_path)
     assert (steps.wait_steps, steps.counted()) == ([0, 1, 2, 4, 6], [2, 4, 6])
     assert (steps.step_s, steps.wait_s) == (pytest.approx(11e-6), pytest.approx(2e-6))
     said = "DDP timed 5 of 9 steps: step and wait are the medians over these without the first 2"

@@ -140,7 +140,7 @@ class _InspectorReader:
             process=process,
             rank=header.rank,
         )
-        self._collector.add_host(metadata.hostname)
+        self._collector.add_host(metadata.hostname, process)
         if stats is not None:
             lost = stats.get("coll_dropped_total", 0) + stats.get("p2p_dropped_total", 0)
             self._collector.add_lost(header.id, process, lost)

@@ -251,7 +251,7 @@ class _NcclLogReader:
             self._waiting.setdefault(process[:2], deque(maxlen=_WAITING)).append(call)
         self._mark_group(process, call, op_count)
         self._collector.add_process(process, None if world_rank is None else int(world_rank))
-        self._collector.add_host(process[0].decode(errors="replace"))
+        self._collector.add_host(process[0].decode(errors="replace"), process)
         self._collector.add_call(process, call)
         return True
 

@@ -43,10 +43,12 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     ranks = {comm.rank for comm in comms.values()}
     several = len(ranks) > 1 and any(comm.shared for comm in comms.values())
     # A process that drives several GPUs is several ranks, which the launcher has not numbered.
+    host = process_file.facts.get("host", "")
+    collector.add_host(host, name)  # also if it has no communicator
     for comm in comms.values():
         comm.process = (name, comm.rank) if several else name
         collector.add_process(comm.process, None if several else process_file.rank)
-    collector.add_host(process_file.facts.get("host", ""))
+        collector.add_host(host, comm.process)
     header.world = max(header.world, process_file.world)
     nccl = process_file.nccl
     if nccl:

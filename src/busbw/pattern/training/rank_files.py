@@ -1,12 +1,17 @@
 """The steps of a training, from the files that the recorder leaves in the folder of a capture."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
+from busbw.core.lateness import GRADIENTS, Lateness
 from busbw.core.pattern import TrainingSteps
 from busbw.core.sizes import counted
+from busbw.pattern.lateness.judge import JobRanks, lateness
+from busbw.pattern.lateness.waits import StepWaits
 from busbw.pattern.readers import json_recovery
 
 SUFFIX, RECORDER_SUFFIX = ".ddp", ".fr"
@@ -26,10 +31,19 @@ class RankSteps(TrainingSteps, frozen=True, kw_only=True):
     host: str
 
 
-def read(folder: Path) -> tuple[TrainingSteps | None, int, list[str]]:
+class Recorded(NamedTuple):
     """The steps of all ranks, None if no rank recorded any; how many ranks the training has, 0 if
-    that is unknown; and notes on what is missing.
+    that is unknown; notes on what is missing; and which ranks were late.
     """
+
+    steps: TrainingSteps | None
+    world: int
+    notes: list[str]
+    lateness: Lateness | None = None
+
+
+def read(folder: Path) -> Recorded:
+    """What the ranks of a capture's folder recorded."""
     ranks, notes = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -44,7 +58,7 @@ def read(folder: Path) -> tuple[TrainingSteps | None, int, list[str]]:
     if not ranks:
         if not notes and any(folder.glob(f"*{RECORDER_SUFFIX}")):
             notes.append(NO_DDP)
-        return None, 0, notes
+        return Recorded(None, 0, notes)
     ranks.sort(key=lambda steps: steps.rank)
     if len(ranks) < ranks[0].world:
         notes.append(
@@ -52,6 +66,7 @@ def read(folder: Path) -> tuple[TrainingSteps | None, int, list[str]]:
             " may include that for the others"
         )
     joined = _joined(ranks)
+    late = _lateness(joined, ranks)
     timed = sum(at < len(joined.steps_us) for at in joined.waits())
     if 0 < timed < len(joined.steps_us):
         first = timed - len(joined.counted())
@@ -59,7 +74,22 @@ def read(folder: Path) -> tuple[TrainingSteps | None, int, list[str]]:
             f"DDP timed {timed} of {counted(len(joined.steps_us), 'step')}: step and wait are the"
             " medians over these" + (f" without the first {first}" if first else "")
         )
-    return joined, ranks[0].world, notes
+    return Recorded(joined, ranks[0].world, notes, late)
+
+
+def _lateness(joined: TrainingSteps, ranks: Sequence[RankSteps]) -> Lateness | None:
+    """Which ranks were late, by how long each waited for gradients."""
+    if len(ranks) < 2:
+        return None
+    steps = [at for at in joined.waits() if at < len(joined.steps_us)]
+    waits = {rank.rank: rank.waits() for rank in ranks}
+    times = StepWaits(
+        [joined.steps_us[at] for at in steps],
+        {rank: [own[at] for at in steps] for rank, own in waits.items()},
+        numbers=steps,
+    )
+    hosts = {rank.rank: rank.host for rank in ranks}
+    return lateness(times, JobRanks(ranks[0].world, hosts), GRADIENTS)
 
 
 def _joined(ranks: list[RankSteps]) -> TrainingSteps:

@@ -1,0 +1,1 @@
+"""Which ranks of a job were late, from how long each was in its calls."""
