@@ -82,6 +82,7 @@ gc.freeze()
 
 
 def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(RECORDER))
     spec = importlib.util.spec_from_file_location("recorder", RECORDER / "sitecustomize.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.delenv("BUSBW_CAPTURE", raising=False)
@@ -89,10 +90,10 @@ def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
     spec.loader.exec_module(module)
     recorder = module.Recorder("folder", 0)
     gloo = {"pg_config": {"": {"name": "", "ranks": "[0]"}}}
-    recorder._add_world(gloo)
+    module.busbw_rank_now.add_world(gloo, recorder._world())
     assert gloo["pg_config"]["0"]["ranks"] == "[0, 1, 2]"
     nccl = {"pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}}
-    recorder._add_world(nccl)
+    module.busbw_rank_now.add_world(nccl, recorder._world())
     assert nccl["pg_config"]["0"]["ranks"] == "[0, 1]"
 
 
