@@ -5,7 +5,8 @@ not made is a fault only if they are kept waiting for longer than any step and t
 late is judged by `busbw.pattern.lateness` over the last steps.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
@@ -21,10 +22,13 @@ from busbw.ui.number_formats import time_text
 
 OVER = "over"  # the kind of a job that has ended
 HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest steps
+FIRST_S = 0.01  # a signal to all ranks ends them within less
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
 LONGER = 1.2  # times the usual step
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
+
+_KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
 
 
 def judge(look: JobLook) -> LiveVerdict:
@@ -52,12 +56,25 @@ def _not_begun(look: JobLook) -> LiveVerdict | None:
 
 
 def _over(look: JobLook) -> LiveVerdict | None:
+    """All ranks have ended. A launcher ends the others soon after one that died."""
     if not all(rank.ended or _is_gone(rank) for rank in look.ranks.values()):
         return None
-    killed = [rank.rank for rank in look.ranks.values() if not rank.ended]
+    killed = [rank for rank in look.ranks.values() if not rank.ended]
+    first, *others = sorted(
+        look.ranks.values(), key=lambda rank: math.inf if rank.end_s is None else rank.end_s
+    )
+    if first.end_s is not None and not first.ended:
+        gaps_s = [rank.end_s - first.end_s for rank in others if rank.end_s is not None]
+        if len(gaps_s) == len(others) and min(gaps_s, default=0.0) >= FIRST_S:
+            message = (
+                f"the job has ended: {_named([first])} went first, {1e3 * min(gaps_s):.0f} ms"
+                " before another one, and did not come to the end of Python: a signal or os._exit"
+            )
+            return LiveVerdict(Verdict.WARN, OVER, message, [first.rank], (), _KERNEL)
     evidence = []
     if killed:
-        evidence.append(f"{_ranks(killed)} did not end by themselves: a signal ended them")
+        ranks = _ranks([rank.rank for rank in killed])
+        evidence.append(f"{ranks} did not come to the end of Python: a signal or os._exit")
     return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", (), evidence, "busbw show DIR")
 
 
@@ -72,7 +89,7 @@ def _dead(look: JobLook) -> LiveVerdict | None:
         f"{_named(dead)} has died: process {dead[0].pid} is gone; {_ranks(alive)} still run",
         [rank.rank for rank in dead],
         _calls(look),
-        "busbw check: the kernel's log has a kill for lack of memory and errors of GPUs",
+        _KERNEL,
     )
 
 
@@ -98,12 +115,14 @@ def _stopped(look: JobLook) -> LiveVerdict | None:
 def _different(look: JobLook) -> LiveVerdict | None:
     for call in look.pending:
         if call.different:
-            common = _most(call.different.values())
+            made = list(call.different.values())
+            common = max(made, key=made.count)
+            known = 2 * made.count(common) > len(made)
             return LiveVerdict(
                 Verdict.FAIL,
                 "mismatch",
                 f"ranks made different calls as {_place(call)}: {by_call(call.different)}",
-                [rank for rank, made in call.different.items() if made != common],
+                [rank for rank, own in call.different.items() if known and own != common],
                 _calls(look),
                 "look for a branch that depends on the rank or its data: py-spy dump --pid"
                 f" {look.ranks[min(call.different)].pid}",
@@ -221,11 +240,12 @@ def _longer(look: JobLook) -> LiveVerdict | None:
     times = look.times
     if not times or not times.usual_us or times.now_us < LONGER * times.usual_us:
         return None
+    known = f"; no rank is late by {time_text(US * times.late.bound_us)}" if times.late else ""
     return LiveVerdict(
         Verdict.WARN,
         "longer",
-        f"steps are longer on all ranks: {time_text(US * times.now_us)}, before"
-        f" {time_text(US * times.usual_us)}; no rank is late",
+        f"steps are longer: {time_text(US * times.now_us)}, before"
+        f" {time_text(US * times.usual_us)}{known}",
         (),
         _late_texts(look),
         "busbw check; busbw watch shows the links",
@@ -288,11 +308,6 @@ def _calls(look: JobLook) -> list[str]:
 
 def _place(call: Outstanding) -> str:
     return f"number {call.seq} of group {call.group}"
-
-
-def _most(values: Iterable[str]) -> str:
-    listed = list(values)
-    return max(listed, key=listed.count)
 
 
 def _ranks(ranks: Sequence[int]) -> str:

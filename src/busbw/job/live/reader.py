@@ -4,12 +4,15 @@ Each rank replaces its file `.rank_N.now` about once a second. Only those that c
 to be read. Ranks are compared as seldom as keeps that below COMPARING_SHARE of a CPU.
 """
 
+import os
 import platform
+import select
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -81,6 +84,15 @@ class _Rank:
     stopped_s: float | None = None  # since when it is seen stopped
     times_us: dict[int, float] = field(default_factory=dict)
     waits_us: dict[int, float] = field(default_factory=dict)
+    end_s: float | None = None  # when its process was seen to end, at once
+
+    def wait_for_end(self, descriptor: int) -> None:
+        """Note when the process of a pidfd ends."""
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll()
+        self.end_s = time.monotonic()
+        os.close(descriptor)
 
     def take(self, now: RankNow, now_s: float) -> None:
         """The file as it is now."""
@@ -154,6 +166,9 @@ class JobFolder:
         before = self._ranks.get(now.rank)
         if before is None or before.now.pid != now.pid:
             self._ranks[now.rank] = before = _Rank(now, now_s, now_s)
+            descriptor = process.watch(now.pid) if self._state(now) else None
+            if descriptor is not None:
+                Thread(target=before.wait_for_end, args=(descriptor,), daemon=True).start()
         before.take(now, now_s)
 
     def _leave_out_others(self, unread: list[str]) -> None:
@@ -204,6 +219,7 @@ class JobFolder:
             state=state,
             stopped_s=0.0 if rank.stopped_s is None else round(now_s - rank.stopped_s, 3),
             ended=now.ended,
+            end_s=rank.end_s,
             steps=now.steps(),
             still_s=round(now_s - rank.moved_s, 3),
             unwritten_s=round(now_s - rank.written_s, 3),

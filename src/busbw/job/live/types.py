@@ -26,6 +26,9 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     ] = None
     stopped_s: Annotated[float, Meta(description="since it was seen stopped")] = 0.0
     ended: Annotated[bool, Meta(description="its Python came to its end")] = False
+    end_s: Annotated[
+        float | None, Meta(description="when its process ended; only differences have a meaning")
+    ] = None
     steps: int = 0
     still_s: Annotated[
         float, Meta(description="since a step or a call was seen to begin or end")
