@@ -133,6 +133,10 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert steps["wait_steps"] == [0, 1, 2, 4, 5]
     assert steps["parameter_bytes"] == 60
     assert sorted(map(tuple, steps["shapes"][0])) == [(3,), (3, 4)]
+    now = json.loads((tmp_path / ".rank_0.now").read_text())
+    assert (now["rank"], now["launch"], now["ended"]) == (0, "this", True)
+    assert now["steps_us"] == steps["steps_us"]
+    assert [at for at, wait_us in enumerate(now["waits_us"]) if wait_us] == steps["wait_steps"]
     assert not (tmp_path / "rank_0.fr").exists()
     assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
     assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})
