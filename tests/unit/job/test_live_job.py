@@ -75,7 +75,7 @@ def test_steps_that_become_longer_are_compared_with_those_before(tmp_path: Path)
             write(tmp_path, rank, own | {"first_step": first})
         found = judge(watched.look(50.0 * first))
     assert (found.verdict, found.kind) == (Verdict.WARN, "longer")
-    assert found.message.startswith("steps are longer: 75.")
+    assert found.message.startswith("steps are longer: 74.9")
     assert verdict(tmp_path).verdict is Verdict.PASS
 
 
@@ -132,6 +132,15 @@ def test_files_that_are_not_written_any_more_accuse_nobody(tmp_path: Path) -> No
     watched.look(0.0)
     found = judge(watched.look(30.0))
     assert (found.verdict, found.kind, found.suspects) == (Verdict.UNKNOWN, "still", ())
+
+
+def test_ranks_that_all_stand_still_outside_of_calls_may_evaluate(tmp_path: Path) -> None:
+    found = after(tmp_path, 11, {0: BEFORE, 1: BEFORE, 2: BEFORE})
+    assert (found.verdict, found.kind) == (Verdict.UNKNOWN, "still")
+    assert ", and no rank is in a call: an evaluation, " in found.message
+    status = {"0": {"last_enqueued_collective": 10, "last_completed_collective": 9}, "1": None}
+    found = after(tmp_path, 11, {0: BEFORE, 1: BEFORE, 2: {"pg_status": status}})
+    assert "rank 2: in call 10 of group 0, no progress for 11 s" in found.evidence
 
 
 def test_calls_of_other_sizes_are_named_at_once(tmp_path: Path) -> None:

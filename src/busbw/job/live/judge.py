@@ -188,11 +188,13 @@ def _still(look: JobLook) -> LiveVerdict | None:
     still_s = min(rank.still_s for rank in look.ranks.values())
     if still_s < _limit_s(look):
         return None
+    calling = [rank.rank for rank in look.ranks.values() if rank.call]
+    waiting = f"{_ranks(calling)} in a call" if calling else "and no rank is in a call"
     return LiveVerdict(
         Verdict.UNKNOWN,
         "still",
-        f"no call and no step for {span(still_s)}, and no rank waits in a call: an evaluation, a"
-        " checkpoint or input, or all hang",
+        f"no call and no step for {span(still_s)}, {waiting}: an evaluation, a checkpoint or"
+        " input, or all hang",
         (),
         _calls(look),
         _stacks(look, [min(look.ranks)]),
@@ -297,11 +299,11 @@ def _calls(look: JobLook) -> list[str]:
         state = f", process {STATES[rank.state]}" if rank.state in STATES else ""
         ended = ", at its end" if rank.ended else ""
         texts.setdefault(f"{does}{state}{ended}", []).append(number)
-    lines = [
-        f"{_ranks(ranks)}: {text}, no progress for"
-        f" {span(max(look.ranks[rank].still_s for rank in ranks))}"
-        for text, ranks in texts.items()
-    ]
+    lines = []
+    for text, ranks in texts.items():
+        still_s = max(look.ranks[rank].still_s for rank in ranks)
+        still = f", no progress for {span(still_s)}" if still_s >= SEEN_S else ""
+        lines.append(f"{_ranks(ranks)}: {text}{still}")
     missing = look.missing()
     return [*lines, f"{_ranks(missing)}: nothing written"] if missing else lines
 

@@ -36,7 +36,7 @@ CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow 
 
 
 class RankNow(msgspec.Struct, kw_only=True):
-    """`.rank_N.now` (recorder/busbw_rank_now.py)."""
+    """`.rank_N.now` (pattern/recorder/busbw_rank_now.py)."""
 
     version: int
     rank: int
@@ -59,11 +59,25 @@ class RankNow(msgspec.Struct, kw_only=True):
         """Its part in the form of a dump of the Flight Recorder."""
         return {name: getattr(self, name) for name in ("pg_config", "pg_status", "entries")}
 
+    def call(self) -> str:
+        """The first call that has not ended, by its name or number; '' if there is none."""
+        for entry in self.entries:
+            if not entry.get("retired") and entry.get("state") != "completed":
+                return str(entry.get("profiling_name", ""))
+        for group in self.pg_status:
+            last, done = self.last_call(group), self._number(group, "last_completed_collective")
+            if last is not None and done is not None and last > done:
+                return f"call {done + 1} of group {group}"
+        return ""
+
     def last_call(self, group: str) -> int | None:
         """The number of the last call in a process group; None if that is unknown."""
+        return self._number(group, "last_enqueued_collective")
+
+    def _number(self, group: str, name: str) -> int | None:
         status = self.pg_status.get(group)
-        last = status.get("last_enqueued_collective") if isinstance(status, dict) else None
-        return last if isinstance(last, int) else None
+        value = status.get(name) if isinstance(status, dict) else None
+        return value if isinstance(value, int) else None
 
     def progress(self) -> Hashable:
         """What changes when the rank calls, or a call or step of it ends."""
@@ -75,7 +89,7 @@ class RankNow(msgspec.Struct, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Rank:
+class _WatchedRank:
     """A rank, with its last steps by number."""
 
     now: RankNow
@@ -100,7 +114,7 @@ class _Rank:
             self.moved_s = now_s
         self.now, self.written_s = now, now_s
         for at, (time_us, wait_us) in enumerate(
-            zip(now.steps_us, now.waits_us, strict=True), now.first_step
+            zip(now.steps_us, now.waits_us, strict=False), now.first_step
         ):
             self.times_us[at] = time_us
             if wait_us is not None:  # DDP times a step when the next one begins
@@ -115,7 +129,7 @@ class JobFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, _WatchedRank] = {}
         self._seen: dict[Path, Hashable] = {}  # what told a version of the file from others
         self._times: StepTimes | None = None
         self._next_comparison_s = 0.0
@@ -165,7 +179,7 @@ class JobFolder:
             return
         before = self._ranks.get(now.rank)
         if before is None or before.now.pid != now.pid:
-            self._ranks[now.rank] = before = _Rank(now, now_s, now_s)
+            self._ranks[now.rank] = before = _WatchedRank(now, now_s, now_s)
             descriptor = process.watch(now.pid) if self._state(now) else None
             if descriptor is not None:
                 Thread(target=before.wait_for_end, args=(descriptor,), daemon=True).start()
@@ -206,9 +220,8 @@ class JobFolder:
             late=late,
         )
 
-    def _rank(self, rank: _Rank, now_s: float) -> LiveRank:
+    def _rank(self, rank: _WatchedRank, now_s: float) -> LiveRank:
         now = rank.now
-        call = _oldest_open(now.entries)
         state = self._state(now)
         stopped = state is not None and state in process.STOPPED
         rank.stopped_s = (now_s if rank.stopped_s is None else rank.stopped_s) if stopped else None
@@ -223,7 +236,7 @@ class JobFolder:
             steps=now.steps(),
             still_s=round(now_s - rank.moved_s, 3),
             unwritten_s=round(now_s - rank.written_s, 3),
-            call=call,
+            call=now.call(),
         )
 
     def _state(self, now: RankNow) -> str | None:
@@ -258,7 +271,7 @@ class JobFolder:
 
 
 def _late(
-    ranks: Sequence[_Rank], numbers: Sequence[int], times_us: Mapping[int, float]
+    ranks: Sequence[_WatchedRank], numbers: Sequence[int], times_us: Mapping[int, float]
 ) -> Lateness | None:
     if len(ranks) < 2:
         return None
@@ -278,11 +291,3 @@ def _window(numbers: Sequence[int], times_us: Mapping[int, float], seconds: floa
             break
         steps += 1
     return numbers[-steps:]
-
-
-def _oldest_open(entries: Sequence[Mapping[str, Any]]) -> str:
-    """The first call that has not ended; '' if there is none."""
-    for entry in entries:
-        if not entry.get("retired") and entry.get("state") != "completed":
-            return str(entry.get("profiling_name", ""))
-    return ""

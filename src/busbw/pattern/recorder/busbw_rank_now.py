@@ -27,7 +27,7 @@ DEFAULT_GROUP = ("0", "default_pg")  # its name and description
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
-class Pace:
+class DumpPace:
     """How far a rank is, and when its calls are dumped again: seldom while it makes calls, and soon
     when it stands still.
     """

@@ -220,7 +220,7 @@ class Recorder:
         self._steps: DdpSteps | None = None
         self._writer: threading.Thread | None = None
         self._writing = threading.Lock()
-        self._pace = busbw_rank_now.Pace()
+        self._pace = busbw_rank_now.DumpPace()
         self.watched = {GROUPS_MODULE: self._watch_groups, DDP_MODULE: self._watch_models}
         self._failed: set[str] = set()  # files that could not be written, which was said
 
