@@ -25,7 +25,7 @@ HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest s
 FIRST_S = 0.01  # a signal to all ranks ends them within less
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
-LONGER = 1.2  # times the usual step
+LONGER = 1.25  # times the usual step, over 10 s and over 30 s
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
 _KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
@@ -47,6 +47,8 @@ def _is_gone(rank: LiveRank) -> bool:
 def _not_begun(look: JobLook) -> LiveVerdict | None:
     if look.ranks:
         return None
+    if look.is_kept:
+        return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR")
     return LiveVerdict(
         Verdict.UNKNOWN,
         "waiting",
@@ -57,7 +59,7 @@ def _not_begun(look: JobLook) -> LiveVerdict | None:
 
 def _over(look: JobLook) -> LiveVerdict | None:
     """All ranks have ended. A launcher ends the others soon after one that died."""
-    if not all(rank.ended or _is_gone(rank) for rank in look.ranks.values()):
+    if not look.ranks or not all(rank.ended or _is_gone(rank) for rank in look.ranks.values()):
         return None
     killed = [rank for rank in look.ranks.values() if not rank.ended]
     first, *others = sorted(
@@ -240,7 +242,9 @@ def _is_often(late: RankDelay, found: Lateness) -> bool:
 
 def _longer(look: JobLook) -> LiveVerdict | None:
     times = look.times
-    if not times or not times.usual_us or times.now_us < LONGER * times.usual_us:
+    if not times or not times.usual_us:
+        return None
+    if min(times.now_us, times.window_us) < LONGER * times.usual_us:
         return None
     known = f"; no rank is late by {time_text(US * times.late.bound_us)}" if times.late else ""
     return LiveVerdict(

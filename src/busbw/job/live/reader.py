@@ -20,6 +20,7 @@ import msgspec
 from busbw.core.lateness import GRADIENTS, Lateness
 from busbw.host import process
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
+from busbw.pattern.capture import FILE
 from busbw.pattern.collector import Collector
 from busbw.pattern.lateness.judge import JobRanks, lateness
 from busbw.pattern.lateness.waits import StepWaits
@@ -28,6 +29,7 @@ from busbw.pattern.readers import json_recovery
 
 NOW_GLOB, VERSION = ".rank_*.now", 1
 COMPARING_SHARE = 0.01
+ONLY_NCCL = "only files of the profiler plugin are there, of ranks without PyTorch: not watched yet"
 WINDOWS_S = (10.0, 30.0)  # in which ranks are compared: soon, and more precisely
 LEAST_STEPS, MOST_STEPS = 50, 600  # of the window
 EARLIER_STEPS = 3000  # before the window, whose median is the usual time
@@ -148,15 +150,15 @@ class JobFolder:
             self._times = self._compare()
             took_s = time.process_time() - start_s
             self._next_comparison_s = now_s + took_s / COMPARING_SHARE
+        if not self._ranks:
+            look.is_kept = (self._folder / FILE).exists()
+            if any(self._folder.glob("*.capture")):
+                look.unread.append(ONLY_NCCL)
         look.world = max((rank.now.world for rank in self._ranks.values()), default=0)
         look.ranks = {number: self._rank(self._ranks[number], now_s) for number in self._ranks}
         look.pending = self._pending()
         look.times = self._times
         return look
-
-    def is_kept(self) -> bool:
-        """Whether busbw has made the pattern of the job, as it does at its end."""
-        return (self._folder / "pattern.jsonl").exists()
 
     def _has_changed(self, path: Path) -> bool:
         try:
@@ -209,11 +211,12 @@ class JobFolder:
         earlier = [times_us[at] for at in numbers[: -len(window)]]
         timed = [at for at in window if all(at in rank.waits_us for rank in ranks)]
         late = _late(ranks, [at for at in timed if at >= recent[0]], times_us)
-        if late is None or not late.late:
+        if late is None or all(one.at_times for one in late.late):
             late = _late(ranks, timed, times_us)
         least = [min(rank.waits_us[at] for rank in ranks) for at in timed]
         return StepTimes(
             now_us=median(times_us[at] for at in recent),
+            window_us=median(times_us[at] for at in window),
             usual_us=median(earlier) if len(earlier) >= LEAST_STEPS else None,
             longest_us=max(times_us.values()),
             wait_us=median(least) if least else None,

@@ -39,11 +39,12 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class StepTimes:
-    """Of the last steps that all ranks have; `usual_us` is the median of those before, None for
-    too few, and `longest_us` that of all that were read.
+    """Of the last steps that all ranks have: medians of the last 10 s, of the last 30 s, and of
+    those before, None for too few; and the longest that was read.
     """
 
     now_us: float
+    window_us: float
     usual_us: float | None
     longest_us: float
     wait_us: float | None  # of the rank that waited least
@@ -59,6 +60,7 @@ class JobLook:
     pending: list[Outstanding] = field(default_factory=list)
     times: StepTimes | None = None
     unread: list[str] = field(default_factory=list)
+    is_kept: bool = False  # no rank has a file, and busbw has made the pattern of the job
 
     def missing(self) -> list[int]:
         """The ranks that have written nothing."""
