@@ -55,14 +55,17 @@ def command(folder: Path, interval_s: float, once: bool, format_name: str, fail_
             f"{folder}: no such folder", f"busbw capture --output {folder} -- COMMAND makes it"
         )
     watched, verdicts, shown = JobFolder(folder), set[Verdict](), None
+    noted = set[str]()
     with ExitStack() as undo:
         for number, _ in enumerate(ticks(interval_s, event_of_signals(undo)), 1):
             look = watched.look()
             found = interval(look, judge(look))
+            for reason in found.unread:
+                if reason not in noted:
+                    print_err(f"note: {reason}")
+            noted.update(found.unread)
             if once and number < ONCE and found.kind != OVER:
                 continue
-            for reason in found.unread:
-                print_err(f"note: {reason}")
             if format_name == "json":
                 print_out(view.line(found))
             else:

@@ -158,11 +158,14 @@ def test_a_verdict_on_a_part_of_the_ranks_says_which(tmp_path: Path) -> None:
     found = verdict(tmp_path)
     assert (found.verdict, found.kind) == (Verdict.UNKNOWN, "incomplete")
     assert found.message == "rank 2 of 3 has written nothing: any of them may be the cause"
-    for changes in ({"launch": "another", "written_ns": 1}, {"version": 2}):
+    earlier = {"launch": "another", "written_ns": 1, "started": 1}
+    for changes in (earlier, {"version": 2}):
         write(tmp_path, 2, steps(), **changes)
         look = JobFolder(tmp_path).look()
         assert judge(look).message == found.message
         assert len(look.unread) == 1
+    write(tmp_path, 2, steps(), launch="of its host")
+    assert verdict(tmp_path).verdict is Verdict.PASS
     (tmp_path / ".rank_2.now").write_text('{"version": 1, "ra')
     assert JobFolder(tmp_path).look().unread[0].startswith(".rank_2.now: ")
 

@@ -84,7 +84,7 @@ def _dead(look: JobLook) -> LiveVerdict | None:
     dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
     if not dead:
         return None
-    alive = sorted(look.ranks.keys() - {rank.rank for rank in dead})
+    alive = [rank.rank for rank in look.ranks.values() if not (rank.ended or rank in dead)]
     return LiveVerdict(
         Verdict.FAIL,
         "dead",

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.lateness import GRADIENTS, Lateness
+from busbw.core.sizes import span
 from busbw.host import process
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.pattern.capture import FILE
@@ -29,6 +30,7 @@ from busbw.pattern.readers import json_recovery
 
 NOW_GLOB, VERSION = ".rank_*.now", 1
 COMPARING_SHARE = 0.01
+EARLIER_S = 60.0  # clocks of hosts differ by less
 ONLY_NCCL = "only files of the profiler plugin are there, of ranks without PyTorch: not watched yet"
 WINDOWS_S = (10.0, 30.0)  # in which ranks are compared: soon, and more precisely
 LEAST_STEPS, MOST_STEPS = 50, 600  # of the window
@@ -188,13 +190,21 @@ class JobFolder:
         before.take(now, now_s)
 
     def _leave_out_others(self, unread: list[str]) -> None:
-        """Leave out the ranks of other launches than the last one."""
-        if not self._ranks:
-            return
-        newest = max((rank.now for rank in self._ranks.values()), key=lambda now: now.written_ns)
+        """Leave out the ranks of an earlier launch. Each host may have launched its own ranks."""
+        newest = max(
+            (rank.now for rank in self._ranks.values()),
+            key=lambda now: now.written_ns,
+            default=None,
+        )
         for number, rank in list(self._ranks.items()):
-            if rank.now.launch != newest.launch or rank.now.world != newest.world:
-                unread.append(f"rank {number}: its file is of another launch, and is left out")
+            now = rank.now
+            if newest is None or (now.launch, now.world) == (newest.launch, newest.world):
+                continue
+            older_s = (newest.written_ns - now.written_ns) / 1e9
+            if older_s > EARLIER_S and not self._state(now):
+                unread.append(
+                    f"rank {number}: of another launch, and {span(older_s)} older: left out"
+                )
                 del self._ranks[number]
 
     def _compare(self) -> StepTimes | None:
