@@ -32,7 +32,7 @@ NOW_GLOB, VERSION = ".rank_*.now", 1
 COMPARING_SHARE = 0.01
 EARLIER_S = 60.0  # clocks of hosts differ by less
 ONLY_NCCL = "only files of the profiler plugin are there, of ranks without PyTorch: not watched yet"
-WINDOWS_S = (10.0, 30.0)  # in which ranks are compared: soon, and more precisely
+WINDOWS_S = (10.0, 30.0)  # in which ranks are compared: a late rank is so in both
 LEAST_STEPS, MOST_STEPS = 50, 600  # of the window
 EARLIER_STEPS = 3000  # before the window, whose median is the usual time
 KEPT_STEPS = EARLIER_STEPS + MOST_STEPS
@@ -220,9 +220,12 @@ class JobFolder:
         recent, window = (_window(numbers, times_us, seconds) for seconds in WINDOWS_S)
         earlier = [times_us[at] for at in numbers[: -len(window)]]
         timed = [at for at in window if all(at in rank.waits_us for rank in ranks)]
-        late = _late(ranks, [at for at in timed if at >= recent[0]], times_us)
-        if late is None or all(one.at_times for one in late.late):
-            late = _late(ranks, timed, times_us)
+        late = _late(ranks, timed, times_us)
+        now_late = _late(ranks, [at for at in timed if at >= recent[0]], times_us)
+        if late and now_late:
+            named = {one.rank for one in now_late.late}
+            kept = [one for one in late.late if one.at_times or one.rank in named]
+            late = msgspec.structs.replace(late, late=kept)
         least = [min(rank.waits_us[at] for rank in ranks) for at in timed]
         return StepTimes(
             now_us=median(times_us[at] for at in recent),
