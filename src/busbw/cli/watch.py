@@ -3,17 +3,16 @@
 import os
 import platform
 import shutil
-import signal
 import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import click
 
 from busbw.check.shell_words import word
+from busbw.cli import watch_job
+from busbw.cli.checks.arguments import refuse_before_subcommand
 from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
 from busbw.cli.options.shared import fail_on_option
 from busbw.cli.streams import print_err, print_out
@@ -28,7 +27,7 @@ from busbw.watch import text as view
 from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, address, is_loopback
 from busbw.watch.reader import LinkSelection, SampleReader
 from busbw.watch.totals import Page
-from busbw.watch.watcher import Watcher, ticks
+from busbw.watch.watcher import Watcher, event_of_signals, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
 MAX_TOKEN = 1 << 16
@@ -37,7 +36,9 @@ TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[WatchInterval], None]
 
 
-@click.command("watch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "watch", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--interval",
     "interval_s",
@@ -86,7 +87,9 @@ Show = Callable[[WatchInterval], None]
     help="file with the token that scrapers must send; required beyond loopback",
 )
 @fail_on_option
+@click.pass_context
 def command(
+    context: click.Context,
     interval_s: float,
     count: int | None,
     seconds: float | None,
@@ -104,6 +107,9 @@ def command(
     are below the table, such as `the receiver's PCIe is the limit`. It only reads, and needs no
     root.
     """
+    if context.invoked_subcommand:
+        refuse_before_subcommand(context, context.invoked_subcommand)
+        return int(Exit.OK)
     last = None if seconds is None else max(1, round(seconds / interval_s))
     token = _token(token_file)
     where = address(listen, token) if listen else None
@@ -112,7 +118,7 @@ def command(
     with ExitStack() as undo:
         reader = SampleReader(LinkSelection(ports, gpus=not no_gpus, system=format_name != TABLE))
         undo.callback(reader.close)
-        stop = _event_of_signals(undo)
+        stop = event_of_signals(undo)
         first = reader.read()
         page = Page(first)
         if where:
@@ -183,20 +189,6 @@ def _refuse_guessable(file: Path, token: str) -> None:
         )
 
 
-def _event_of_signals(undo: ExitStack) -> Event:
-    """An event that the first SIGINT or SIGTERM sets, so that output in progress is completed."""
-    stop, before = Event(), dict[int, Any]()
-
-    def end(number: int, _frame: object) -> None:
-        stop.set()
-        signal.signal(number, before[number])
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, end)
-        undo.callback(signal.signal, number, before[number])
-    return stop
-
-
 def _output(format_name: str) -> Show:
     """The function that prints an interval. Reasons for missing counters are printed once; on a
     terminal below the table.
@@ -223,3 +215,6 @@ def _output(format_name: str) -> Show:
         first = False
 
     return show
+
+
+command.add_command(watch_job.command)

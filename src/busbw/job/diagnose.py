@@ -89,7 +89,7 @@ def _different(job: JobData) -> Stall | None:
     for call in job.outstanding:
         if call.different:
             place = f"number {call.seq} of group {call.group}"
-            message = f"ranks made different calls as {place}: {_by_call(call.different)}"
+            message = f"ranks made different calls as {place}: {by_call(call.different)}"
             return Stall([], [], message, SAME_CALLS_FIX)
     for comm in job.after.comms:
         counts = {rank.rank: rank.counts for rank in comm.ranks if rank.counts}
@@ -98,13 +98,13 @@ def _different(job: JobData) -> Stall | None:
             texts = {rank: _launched(own) for rank, own in counts.items()}
             message = (
                 f"ranks of communicator {comm.name} launched {totals.pop()} collectives each, but"
-                f" different ones: {_by_call(texts)}"
+                f" different ones: {by_call(texts)}"
             )
             return Stall([], [], message, SAME_CALLS_FIX)
     return None
 
 
-def _by_call(calls: Mapping[int, str]) -> str:
+def by_call(calls: Mapping[int, str]) -> str:
     """`rank 0 all_reduce of 4 Float; ranks 1, 2 broadcast of 4 Float`: the fewest ranks first."""
     ranks: dict[str, list[int]] = {}
     for rank, call in calls.items():
@@ -305,9 +305,7 @@ def _evidence(job: JobData) -> Iterable[str]:
         silent = f"; no dump of {_joined(call.silent)}" if call.silent else ""
         called = f"{call.function} number {call.seq} of group {call.group}: called by"
         if call.different:
-            called = (
-                f"number {call.seq} of group {call.group}: {_by_call(call.different)}; waiting:"
-            )
+            called = f"number {call.seq} of group {call.group}: {by_call(call.different)}; waiting:"
         waiting = _joined(call.waiting) or "none"
         yield f"Flight Recorder: {called} {waiting}{late}{silent}"
     for name, host in job.hosts.items():

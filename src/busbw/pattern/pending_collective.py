@@ -3,7 +3,7 @@ which ranks have not called them; and which called another one.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,25 +76,35 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
     The number of a rank is in the name of its file. UsageError if a file cannot be opened.
     """
     collector = Collector("flight recorder")
-    groups: dict[str, dict[int, Calls]] = {}
-    configured: dict[str, Any] = {}
+    return of_dumps(_dumps(files, collector), collector), collector.header.notes
+
+
+def _dumps(files: Sequence[str], collector: Collector) -> Iterator[tuple[str, int, dict[str, Any]]]:
     for source in sources(files):
         with source.stream:
             dump = read_dump(source, collector) or {}
-        rank = source.rank if source.rank is not None else source.number
+        yield source.name, source.number if source.rank is None else source.rank, dump
+
+
+def of_dumps(
+    dumps: Iterable[tuple[str, int, dict[str, Any]]], collector: Collector
+) -> list[Outstanding]:
+    """The same of dumps with their names and ranks; the collector counts what cannot be read."""
+    groups: dict[str, dict[int, Calls]] = {}
+    configured: dict[str, Any] = {}
+    for name, rank, dump in dumps:
         configured |= groups_of(dump)
         for at, entry in enumerate(dump.get("entries", [])):
             try:
                 _take(entry, rank, groups)
             except json_recovery.UNEXPECTED as error:
-                collector.add_problem(f"{source.name}: entry {at}: {type(error).__name__}: {error}")
+                collector.add_problem(f"{name}: entry {at}: {type(error).__name__}: {error}")
     pending = []
-    for name, ranks in groups.items():
-        collective = _first(name, ranks, set(members(configured, name)))
+    for group, ranks in groups.items():
+        collective = _first(group, ranks, set(members(configured, group)))
         if collective:
             pending.append(collective)
-    pending.sort(key=lambda collective: collective.since_ns)
-    return pending, collector.header.notes
+    return sorted(pending, key=lambda collective: collective.since_ns)
 
 
 def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]]) -> None:

@@ -4,11 +4,14 @@
 delays do not add up. `Watcher` takes the samples and returns one Watched for each interval.
 """
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from threading import Event
+from typing import Any
 
 from busbw.core.link_samples import HOST, HostLink, HostSample, LinkFlow, WatchInterval
 from busbw.core.telemetry import TCP
@@ -40,6 +43,20 @@ def ticks(
             return
         yielded += 1
         yield missed
+
+
+def event_of_signals(undo: ExitStack) -> Event:
+    """An event that the first SIGINT or SIGTERM sets, so that output in progress is completed."""
+    stop, before = Event(), dict[int, Any]()
+
+    def end(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, end)
+        undo.callback(signal.signal, number, before[number])
+    return stop
 
 
 class Watcher:

@@ -13,13 +13,14 @@ import msgspec
 import pytest
 from healthy import healthy
 from healthy_gpu import changed
+from live_job import write_job
 from results import cell, result
 from test_trend import machine
 
 from busbw.check.doctor import launching
 from busbw.check.doctor.networks import failed, passed, warned
 from busbw.check.snapshot import snapshot
-from busbw.cli import ab_runs, exit_codes, lab, link, tune, watch
+from busbw.cli import ab_runs, exit_codes, lab, link, tune, watch, watch_job
 from busbw.cli.checks import job
 from busbw.cli.exit_codes import ExitRow, exit_text
 from busbw.cli.main import cli, guarded
@@ -175,6 +176,16 @@ def of_watch(verdict: Verdict, patch: Patch) -> Words:
     return ["watch", "--count", "1"]
 
 
+def of_watch_job(verdict: Verdict, patch: Patch) -> Words:
+    folder = Path("running")
+    folder.mkdir(exist_ok=True)
+    patch.setattr(watch_job, "ticks", lambda *_: range(watch_job.ONCE))
+    if verdict is not UNKNOWN:
+        gone = {"started": 1} if verdict is FAIL else {}
+        write_job(folder, 4000.0 if verdict is WARN else 0.0, **gone)
+    return ["watch", "job", str(folder), "--once"]
+
+
 def of_show(verdict: Verdict, _patch: Patch) -> Words:
     return ["show", write("run.json", sweep(wrong=int(verdict is FAIL)))]
 
@@ -260,6 +271,7 @@ CASES: dict[str, Callable[[Verdict, Patch], Words]] = {
     "check job": of_check_job,
     "check trend": of_check_trend,
     "watch": of_watch,
+    "watch job": of_watch_job,
     "show": of_show,
     "report": of_report,
     "compare": of_compare,

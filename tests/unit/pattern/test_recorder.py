@@ -82,6 +82,7 @@ gc.freeze()
 
 
 def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(RECORDER))
     spec = importlib.util.spec_from_file_location("recorder", RECORDER / "sitecustomize.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.delenv("BUSBW_CAPTURE", raising=False)
@@ -89,10 +90,10 @@ def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
     spec.loader.exec_module(module)
     recorder = module.Recorder("folder", 0)
     gloo = {"pg_config": {"": {"name": "", "ranks": "[0]"}}}
-    recorder._add_world(gloo)
+    module.busbw_rank_now.add_world(gloo, recorder._world())
     assert gloo["pg_config"]["0"]["ranks"] == "[0, 1, 2]"
     nccl = {"pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}}
-    recorder._add_world(nccl)
+    module.busbw_rank_now.add_world(nccl, recorder._world())
     assert nccl["pg_config"]["0"]["ranks"] == "[0, 1]"
 
 
@@ -132,6 +133,10 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert steps["wait_steps"] == [0, 1, 2, 4, 5]
     assert steps["parameter_bytes"] == 60
     assert sorted(map(tuple, steps["shapes"][0])) == [(3,), (3, 4)]
+    now = json.loads((tmp_path / ".rank_0.now").read_text())
+    assert (now["rank"], now["launch"], now["ended"]) == (0, "this", True)
+    assert now["steps_us"] == steps["steps_us"]
+    assert [at for at, wait_us in enumerate(now["waits_us"]) if wait_us] == steps["wait_steps"]
     assert not (tmp_path / "rank_0.fr").exists()
     assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
     assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})

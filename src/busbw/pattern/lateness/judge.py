@@ -56,7 +56,9 @@ class JobRanks:
     comms: Mapping[int, str] = field(default_factory=dict)  # how a text calls them
 
 
-def lateness(times: StepWaits, job: JobRanks, source: str = CALLS) -> Lateness | None:
+def lateness(
+    times: StepWaits, job: JobRanks, source: str = CALLS, confidence: float = CONFIDENCE
+) -> Lateness | None:
     """Which ranks were late; None for too few steps that all ranks have, or of unknown length."""
     values = [times.steps_us, *times.waits.values()]
     if not all(map(math.isfinite, chain.from_iterable(values))):
@@ -66,11 +68,13 @@ def lateness(times: StepWaits, job: JobRanks, source: str = CALLS) -> Lateness |
     kept = [at for at in kept if at >= settling]
     if len(kept) < MIN_STEPS or sum(times.steps_us[at] for at in kept) <= 0:
         return None
-    return _Judge(times, job, kept).lateness(source, settling)
+    return _Judge(times, job, kept, confidence).lateness(source, settling)
 
 
 class _Judge:
-    def __init__(self, times: StepWaits, job: JobRanks, kept: Sequence[int]) -> None:
+    def __init__(
+        self, times: StepWaits, job: JobRanks, kept: Sequence[int], confidence: float
+    ) -> None:
         self._times, self._job, self._kept = times, job, kept
         self._steps_us = [times.steps_us[at] for at in kept]
         self._step_us = fmean(self._steps_us)
@@ -78,7 +82,7 @@ class _Judge:
         self._waits = waits
         self._delays = delays(waits)
         self._usual_us = median(deviation(values) for values in self._delays.values())
-        confidence = 1 - (1 - CONFIDENCE) / len(waits)  # Bonferroni
+        confidence = 1 - (1 - confidence) / len(waits)  # Bonferroni
         self._intervals = {
             rank: mean_interval(_blocks(values), confidence) or Interval(-math.inf, math.inf)
             for rank, values in self._delays.items()

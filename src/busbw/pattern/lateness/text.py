@@ -19,10 +19,10 @@ def text(found: Lateness | None) -> str:
     lines = []
     if found.late:
         for late in found.late[:MAX_RANKS]:
-            lines += _late(late, found)
+            lines += late_lines(late, found)
         lines += _more(found)
     else:
-        lines.append(_none(found))
+        lines.append(none_line(found))
     if found.long:
         lines.append(_long(found.long, found))
     lines += _remarks(found)
@@ -38,7 +38,7 @@ def _unit(found: Lateness) -> str:
     return "part" if found.parts else "step"
 
 
-def _late(late: RankDelay, found: Lateness) -> list[str]:
+def late_lines(late: RankDelay, found: Lateness) -> list[str]:
     steps = counted(len(found.steps_us), _unit(found))
     share = percent_text(late.us, fmean(found.steps_us))
     most = "up to " if found.at_most else ""
@@ -97,7 +97,7 @@ def _more(found: Lateness) -> list[str]:
     return lines
 
 
-def _none(found: Lateness) -> str:
+def none_line(found: Lateness) -> str:
     share = percent_text(found.bound_us, fmean(found.steps_us))
     steps = counted(len(found.steps_us), _unit(found))
     return (

@@ -4,11 +4,12 @@ Python imports this file when it starts, because `busbw capture` puts its folder
 PYTHONPATH. It uses the standard library alone, since the rank's Python may lack busbw, and passes
 on to the sitecustomize of the user, if there is one.
 
-Into the folder BUSBW_CAPTURE each rank writes two files, about once a second and when it exits, so
-that they are there if a scheduler or another rank's death ends it:
+Into the folder BUSBW_CAPTURE each rank writes files while it runs and when it exits, so that they
+are there if a scheduler or another rank's death ends it:
 
 * `rank_N.fr`: the dump of PyTorch's Flight Recorder, which has the calls of Gloo too
 * `rank_N.ddp`: JSON with the steps of its first model under DistributedDataParallel
+* `.rank_N.now`: its process, and how far it is, each second (busbw_rank_now.py)
 
 and rank 0 `.launch`: BUSBW_CAPTURE_LAUNCH, which names the busbw that started it.
 
@@ -37,18 +38,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import busbw_rank_now  # type: ignore[import-not-found]  # from this folder
+
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 WITH_TORCH = "BUSBW_WITH_TORCH"
 GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
-WRITE_EVERY_S = 1.0  # at least
-WRITING_SHARE = 0.01  # of a rank's time, at most: a dump of 20000 calls takes some 0.1 s
 WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
 BUCKETS = "rebuilt_per_bucket_param_indices"  # a fact of DDP
-DEFAULT_GROUP = ("0", "default_pg")  # its name and description
-DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
 class DdpSteps:
@@ -155,6 +154,10 @@ class DdpSteps:
             "parameter_bytes": self._facts.get("total_parameter_size_bytes", 0),
         }
 
+    def last(self) -> dict[str, Any]:
+        """The last steps, in the form of `.rank_N.now`."""
+        return dict(busbw_rank_now.last_steps(self._starts, self._waits))
+
     def _durations_us(self) -> list[float]:
         starts = self._starts
         return [(starts[at] - starts[at - 1]) / NS_PER_US for at in range(1, len(starts))]
@@ -217,6 +220,7 @@ class Recorder:
         self._steps: DdpSteps | None = None
         self._writer: threading.Thread | None = None
         self._writing = threading.Lock()
+        self._pace = busbw_rank_now.DumpPace()
         self.watched = {GROUPS_MODULE: self._watch_groups, DDP_MODULE: self._watch_models}
         self._failed: set[str] = set()  # files that could not be written, which was said
 
@@ -248,12 +252,12 @@ class Recorder:
             self._writer.start()
 
     def _keep_writing(self) -> None:
-        pause_s = WRITE_EVERY_S
         while True:
-            time.sleep(pause_s)
-            start = time.monotonic()
-            self.write()
-            pause_s = max(WRITE_EVERY_S, (time.monotonic() - start) / WRITING_SHARE)
+            time.sleep(busbw_rank_now.WRITE_EVERY_S)
+            self._write_now()
+            if self._pace.is_due():
+                with self._pace.timed():
+                    self.write()
 
     def _record(self, model: Any, ddp: Any) -> None:
         """Record the steps of the first model; of another one, if that went without a step."""
@@ -287,6 +291,19 @@ class Recorder:
 
         ddp._pre_forward = torch.compiler.disable(pre_forward)
 
+    def write_at_exit(self) -> None:
+        """Write all files for the last time, that of its process if it had a process group."""
+        self.write()
+        if self._writer is not None:
+            self._write_now(ended=True)
+
+    def _write_now(self, *, ended: bool = False) -> None:
+        with contextlib.suppress(Exception):
+            rank, world, launch = self._rank(), self._world(), os.environ.get(LAUNCH, "")
+            steps = self._steps.last() if self._steps else {}
+            now = self._pace.now(rank, world, launch, steps, ended=ended)
+            self._save(f".rank_{rank}.now", now)
+
     def write(self) -> None:
         """Write both files of a rank that has communicated; each also without the other."""
         rank = self._rank()
@@ -297,9 +314,9 @@ class Recorder:
 
     def _write(self, rank: int) -> None:
         with contextlib.suppress(Exception):
-            dump = self._dump()
-            if dump:
-                self._save(f"rank_{rank}.fr", dump)
+            self._pace.dumped = busbw_rank_now.dump(self._world())
+            if self._pace.dumped:
+                self._save(f"rank_{rank}.fr", pickle.dumps(self._pace.dumped))
         with contextlib.suppress(Exception):
             if self._steps is not None:
                 self._save(f"rank_{rank}.ddp", json.dumps(self._steps.record()).encode())
@@ -307,29 +324,9 @@ class Recorder:
             if rank == 0 and any(Path(self._folder).glob("rank_0.*")):
                 self._save(LAUNCH_FILE, os.environ.get(LAUNCH, "").encode())
 
-    def _dump(self) -> bytes:
-        """The Flight Recorder's dump of NCCL's calls, or of Gloo's; b"" without a call."""
-        import torch
-
-        for name in DUMPS:
-            make = getattr(torch._C._distributed_c10d, name, None)
-            dump: bytes = make(True, False, False) if make else b""  # without stack traces
-            if b"profiling_name" in dump:
-                content = pickle.loads(dump)
-                self._add_world(content)
-                return pickle.dumps(content)
-        return b""
-
-    def _add_world(self, content: dict[str, Any]) -> None:
-        """Add the ranks of the default group, which a dump of Gloo's calls does not name."""
-        groups = content.setdefault("pg_config", {})
-        world = _from_environment(WORLD_VARIABLES)
-        if self._steps is not None:
-            world = self._steps.world
-        if world and not any(name in groups for name in DEFAULT_GROUP):
-            name, description = DEFAULT_GROUP
-            ranks = str(list(range(world)))
-            groups[name] = {"name": name, "desc": description, "ranks": ranks}
+    def _world(self) -> int | None:
+        world: int | None = self._steps.world if self._steps else None
+        return world or _from_environment(WORLD_VARIABLES)
 
     def _rank(self) -> int | None:
         if self._steps is not None:
@@ -358,8 +355,7 @@ class Recorder:
 
 def _from_environment(names: tuple[str, ...]) -> int | None:
     """The number in the first of these variables that is set."""
-    values = [os.environ[name] for name in names if name in os.environ]
-    return int(values[0]) if values else None
+    return next((int(os.environ[name]) for name in names if name in os.environ), None)
 
 
 def pass_on() -> None:
@@ -394,7 +390,7 @@ def call_named(_torch: object) -> None:
 if FOLDER in os.environ:
     recorder = Recorder(os.environ[FOLDER], int(os.environ.get(STEPS) or 0))
     ImportWatch(recorder.watched)
-    atexit.register(recorder.write)
+    atexit.register(recorder.write_at_exit)
 if WITH_TORCH in os.environ:
     ImportWatch({"torch": call_named})
 pass_on()

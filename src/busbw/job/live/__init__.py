@@ -1,0 +1,1 @@
+"""A job that runs under `busbw capture`, watched from outside through its files."""

@@ -1,0 +1,330 @@
+"""What is wrong with a running job, from one look at it: in the order of certainty.
+
+A process that is gone or stopped is a fact. So are calls that differ. A call that some ranks have
+not made is a fault only if they are kept waiting for longer than any step and than HELD_S. Who is
+late is judged by `busbw.pattern.lateness` over the last steps.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from busbw.core.finding import Verdict
+from busbw.core.lateness import Lateness, RankDelay
+from busbw.core.pattern import US
+from busbw.core.pattern_weights import spans
+from busbw.core.sizes import counted, span
+from busbw.host.process import ENDED, STATES, STOPPED
+from busbw.job.diagnose import by_call
+from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
+from busbw.pattern.lateness.text import late_lines, none_line
+from busbw.pattern.pending_collective import Outstanding
+from busbw.ui.number_formats import time_text
+
+OVER = "over"  # the kind of a job that has ended
+HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest steps
+FIRST_S = 0.01  # a signal to all ranks ends them within less
+FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
+SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
+LONGER = 1.25  # times the usual step, over 10 s and over 30 s
+OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
+
+_KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
+
+
+def judge(look: JobLook) -> LiveVerdict:
+    """The first rule that has something to say."""
+    for rule in _RULES:
+        found = rule(look)
+        if found:
+            return found
+    raise AssertionError("the last rule always answers")
+
+
+def _is_gone(rank: LiveRank) -> bool:
+    return rank.state is not None and rank.state in ENDED
+
+
+def _not_begun(look: JobLook) -> LiveVerdict | None:
+    if look.ranks:
+        return None
+    if look.is_kept:
+        return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR")
+    return LiveVerdict(
+        Verdict.UNKNOWN,
+        "waiting",
+        "no rank has written yet: it does when torch.distributed was initialized",
+        next="busbw capture --output DIR -- COMMAND starts a job that can be watched",
+    )
+
+
+def _over(look: JobLook) -> LiveVerdict | None:
+    """All ranks have ended. A launcher ends the others soon after one that died."""
+    if not look.ranks or not all(rank.ended or _is_gone(rank) for rank in look.ranks.values()):
+        return None
+    killed = [rank for rank in look.ranks.values() if not rank.ended]
+    first, *others = sorted(
+        look.ranks.values(), key=lambda rank: math.inf if rank.end_s is None else rank.end_s
+    )
+    if first.end_s is not None and not first.ended:
+        gaps_s = [rank.end_s - first.end_s for rank in others if rank.end_s is not None]
+        if len(gaps_s) == len(others) and min(gaps_s, default=0.0) >= FIRST_S:
+            message = (
+                f"the job has ended: {_named([first])} went first, {1e3 * min(gaps_s):.0f} ms"
+                " before another one, and did not come to the end of Python: a signal or os._exit"
+            )
+            return LiveVerdict(Verdict.WARN, OVER, message, [first.rank], (), _KERNEL)
+    evidence = []
+    if killed:
+        ranks = _ranks([rank.rank for rank in killed])
+        evidence.append(f"{ranks} did not come to the end of Python: a signal or os._exit")
+    return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", (), evidence, "busbw show DIR")
+
+
+def _dead(look: JobLook) -> LiveVerdict | None:
+    dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
+    if not dead:
+        return None
+    alive = [rank.rank for rank in look.ranks.values() if not (rank.ended or rank in dead)]
+    return LiveVerdict(
+        Verdict.FAIL,
+        "dead",
+        f"{_named(dead)} has died: process {dead[0].pid} is gone; {_ranks(alive)} still run",
+        [rank.rank for rank in dead],
+        _calls(look),
+        _KERNEL,
+    )
+
+
+def _stopped(look: JobLook) -> LiveVerdict | None:
+    stopped = [rank for rank in look.ranks.values() if rank.state and rank.state in STOPPED]
+    if not stopped or any(rank.state == "t" and rank.stopped_s < SEEN_S for rank in stopped):
+        return None
+    first = stopped[0]
+    state = STATES[first.state or ""]
+    pids = " ".join(str(rank.pid) for rank in stopped)
+    return LiveVerdict(
+        Verdict.FAIL,
+        "stopped",
+        f"{_named(stopped)} is {state}: process {first.pid}, state {first.state}",
+        [rank.rank for rank in stopped],
+        _calls(look),
+        f"kill -CONT {pids}"
+        if first.state == "T"
+        else f"busbw check job; cat /proc/{first.pid}/status",
+    )
+
+
+def _different(look: JobLook) -> LiveVerdict | None:
+    for call in look.pending:
+        if call.different:
+            made = list(call.different.values())
+            common = max(made, key=made.count)
+            known = 2 * made.count(common) > len(made)
+            return LiveVerdict(
+                Verdict.FAIL,
+                "mismatch",
+                f"ranks made different calls as {_place(call)}: {by_call(call.different)}",
+                [rank for rank, own in call.different.items() if known and own != common],
+                _calls(look),
+                "look for a branch that depends on the rank or its data: py-spy dump --pid"
+                f" {look.ranks[min(call.different)].pid}",
+            )
+    return None
+
+
+def _held(look: JobLook) -> LiveVerdict | None:
+    """A call that some ranks have not made, or that all are in, for too long."""
+    limit_s = _limit_s(look)
+    held = [call for call in look.pending if call.waiting and _waited_s(look, call) >= limit_s]
+    waiting = {rank for call in held for rank in call.waiting}
+    # The ranks that wait in no other group come first.
+    for call in sorted(held, key=lambda call: call.absent.keys() <= waiting):
+        absent = sorted(call.absent.keys() - waiting) or sorted(call.absent) or call.silent
+        seconds = _waited_s(look, call)
+        in_call = f"{_ranks(call.waiting)} {_have(call.waiting)} waited for {span(seconds)}"
+        if not absent:
+            return LiveVerdict(
+                Verdict.FAIL,
+                "stalled",
+                f"all ranks have called {call.function} {_place(call)}, in which {in_call}",
+                (),
+                _calls(look),
+                "busbw check; busbw link",
+            )
+        return LiveVerdict(
+            Verdict.FAIL,
+            "missing",
+            f"{_ranks(absent)} {_have(absent)} not called {call.function} {_place(call)}, in which"
+            f" {in_call}",
+            absent,
+            _calls(look),
+            _stacks(look, absent),
+        )
+    return None
+
+
+def _waited_s(look: JobLook, call: Outstanding) -> float:
+    """For how long all ranks that are in a call stand still; 0 if one did not say so lately."""
+    waiting = [look.ranks[rank] for rank in call.waiting]
+    if any(rank.unwritten_s > FRESH_S for rank in waiting):
+        return 0.0
+    return min(rank.still_s for rank in waiting)
+
+
+def _limit_s(look: JobLook) -> float:
+    return max(HELD_S, HELD_STEPS * US * look.times.longest_us if look.times else 0.0)
+
+
+def _stacks(look: JobLook, ranks: Sequence[int]) -> str:
+    """How to see where these ranks are."""
+    known = [look.ranks[rank] for rank in ranks if rank in look.ranks]
+    if not known:
+        return f"look whether {_ranks(ranks)} was started"
+    if known[0].ended:
+        return f"{_ranks([known[0].rank])} came to the end of its program: see its output"
+    return f"py-spy dump --pid {known[0].pid}  # on {known[0].host}"
+
+
+def _still(look: JobLook) -> LiveVerdict | None:
+    """No rank makes progress, and none waits: it may be an evaluation, or not."""
+    still_s = min(rank.still_s for rank in look.ranks.values())
+    if still_s < _limit_s(look):
+        return None
+    calling = [rank.rank for rank in look.ranks.values() if rank.call]
+    waiting = f"{_ranks(calling)} in a call" if calling else "and no rank is in a call"
+    return LiveVerdict(
+        Verdict.UNKNOWN,
+        "still",
+        f"no call and no step for {span(still_s)}, {waiting}: an evaluation, a checkpoint or"
+        " input, or all hang",
+        (),
+        _calls(look),
+        _stacks(look, [min(look.ranks)]),
+    )
+
+
+def _incomplete(look: JobLook) -> LiveVerdict | None:
+    missing = look.missing()
+    if not missing:
+        return None
+    return LiveVerdict(
+        Verdict.UNKNOWN,
+        "incomplete",
+        f"{_ranks(missing)} of {look.world} {_have(missing)} written nothing: any of them may be"
+        " the cause",
+        (),
+        _late_texts(look),
+        "start all ranks under busbw capture, with one folder",
+    )
+
+
+def _late(look: JobLook) -> LiveVerdict | None:
+    found = look.times and look.times.late
+    if not found:
+        return None
+    late = [one for one in found.late if _is_often(one, found)]
+    if not late:
+        return None
+    texts = late_lines(late[0], found)
+    return LiveVerdict(
+        Verdict.WARN,
+        "late",
+        texts[0],
+        [one.rank for one in late],
+        [*texts[1:], *(late_lines(one, found)[0] for one in late[1:])],
+        f"busbw check --hosts {late[0].host}",
+    )
+
+
+def _is_often(late: RankDelay, found: Lateness) -> bool:
+    return late.at_times is None or late.at_times.steps >= OFTEN * len(found.steps_us)
+
+
+def _longer(look: JobLook) -> LiveVerdict | None:
+    times = look.times
+    if not times or not times.usual_us:
+        return None
+    if min(times.now_us, times.window_us) < LONGER * times.usual_us:
+        return None
+    known = f"; no rank is late by {time_text(US * times.late.bound_us)}" if times.late else ""
+    return LiveVerdict(
+        Verdict.WARN,
+        "longer",
+        f"steps are longer: {time_text(US * times.now_us)}, before"
+        f" {time_text(US * times.usual_us)}{known}",
+        (),
+        _late_texts(look),
+        "busbw check; busbw watch shows the links",
+    )
+
+
+def _fine(look: JobLook) -> LiveVerdict:
+    """The last rule: no rank is late, or nothing is known of that."""
+    if look.times and look.times.late:
+        return LiveVerdict(Verdict.PASS, "", none_line(look.times.late))
+    reason = "too few steps so far" if look.times else "no steps of DistributedDataParallel"
+    if look.times and look.times.wait_us is None:
+        reason = "DDP has timed no step"
+    return LiveVerdict(
+        Verdict.UNKNOWN,
+        "unjudged",
+        f"no rank is stopped or missing; who is late is unknown: {reason}",
+    )
+
+
+_RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
+    _not_begun,
+    _over,
+    _dead,
+    _stopped,
+    _different,
+    _held,
+    _still,
+    _incomplete,
+    _late,
+    _longer,
+    _fine,
+)
+
+
+def _late_texts(look: JobLook) -> list[str]:
+    """What the steps of the ranks that were read say."""
+    found = look.times and look.times.late
+    if not found:
+        return []
+    return [line for one in found.late for line in late_lines(one, found)] or [none_line(found)]
+
+
+def _calls(look: JobLook) -> list[str]:
+    """What each rank does: of many, those that differ."""
+    texts: dict[str, list[int]] = {}
+    for number, rank in sorted(look.ranks.items()):
+        does = f"in {rank.call}" if rank.call else "in no call"
+        state = f", process {STATES[rank.state]}" if rank.state in STATES else ""
+        ended = ", at its end" if rank.ended else ""
+        texts.setdefault(f"{does}{state}{ended}", []).append(number)
+    lines = []
+    for text, ranks in texts.items():
+        still_s = max(look.ranks[rank].still_s for rank in ranks)
+        still = f", no progress for {span(still_s)}" if still_s >= SEEN_S else ""
+        lines.append(f"{_ranks(ranks)}: {text}{still}")
+    missing = look.missing()
+    return [*lines, f"{_ranks(missing)}: nothing written"] if missing else lines
+
+
+def _place(call: Outstanding) -> str:
+    return f"number {call.seq} of group {call.group}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(sorted(ranks))}"
+
+
+def _have(ranks: Sequence[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
+
+
+def _named(ranks: Sequence[LiveRank]) -> str:
+    """`rank 3 on gpu07`; of several the first with the number of the others."""
+    more = f" (and {counted(len(ranks) - 1, 'more rank')})" if len(ranks) > 1 else ""
+    return f"rank {ranks[0].rank} on {ranks[0].host}{more}"

@@ -1,0 +1,228 @@
+"""What `busbw watch job` says of the files and processes of a job."""
+
+import math
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_job import call, steps, write, write_job
+
+from busbw.cli.main import guarded
+from busbw.core.finding import Verdict
+from busbw.job.live import text as view
+from busbw.job.live.judge import judge
+from busbw.job.live.reader import ONLY_NCCL, JobFolder
+from busbw.job.live.types import JobLook, LiveRank, LiveVerdict, interval
+
+WAITING = {"entries": [call(9, ended=True), call(10)]}
+BEFORE = {"entries": [call(8, ended=True), call(9, ended=True)]}
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+def verdict(folder: Path) -> LiveVerdict:
+    return judge(JobFolder(folder).look())
+
+
+def after(folder: Path, seconds: int, states: dict[int, dict[str, Any]]) -> LiveVerdict:
+    """The verdict on ranks that write the same each second, for so long."""
+    watched = JobFolder(folder)
+    for second in range(seconds + 1):
+        for rank, state in states.items():
+            write(folder, rank, state)
+        found = judge(watched.look(float(second)))
+    return found
+
+
+def test_a_late_rank_is_named_and_none_of_a_job_without(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    found = verdict(tmp_path)
+    assert found.verdict is Verdict.PASS
+    assert found.message.startswith("no rank was late: of 3 ranks over ")
+    write_job(tmp_path, late_us=4000.0)
+    found = verdict(tmp_path)
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.WARN, "late", [1])
+    assert found.message.startswith("late: rank 1 on ") and ", by 3.9" in found.message
+
+
+@pytest.mark.parametrize(("late", "named"), [(range(200, 600), [1]), (range(450), [])])
+def test_a_rank_is_named_if_it_still_is_late(late: range, named: list[int], tmp_path: Path) -> None:
+    for rank in range(3):
+        own = steps(600, seed=rank)
+        for at in late if rank == 1 else ():
+            own["waits_us"][at] -= 2000.0
+        write(tmp_path, rank, own)
+    assert list(verdict(tmp_path).suspects) == named
+
+
+def test_steps_that_become_longer_are_compared_with_those_before(tmp_path: Path) -> None:
+    """The files have the last 600 steps; those before were seen in earlier looks."""
+    watched = JobFolder(tmp_path)
+    for first in (0, 400, 800):
+        for rank in range(3):
+            own = steps(1400, seed=rank)
+            own["steps_us"][700:] = [1.5 * us for us in own["steps_us"][700:]]
+            own |= {name: own[name][first : first + 600] for name in ("steps_us", "waits_us")}
+            write(tmp_path, rank, own | {"first_step": first})
+        found = judge(watched.look(50.0 * first))
+    assert (found.verdict, found.kind) == (Verdict.WARN, "longer")
+    assert found.message.startswith("steps are longer: 74.9")
+    assert verdict(tmp_path).verdict is Verdict.PASS
+
+
+def test_a_stopped_process_is_named_with_the_command_that_continues_it(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    write_job(tmp_path, pid=other.pid)
+    assert verdict(tmp_path).verdict is Verdict.PASS
+    other.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
+    found = verdict(tmp_path)
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "stopped", [1])
+    assert found.next == f"kill -CONT {other.pid}"
+    # The states of another host's processes are unknown here.
+    write_job(tmp_path, pid=other.pid, host="elsewhere")
+    assert verdict(tmp_path).verdict is Verdict.PASS
+
+
+def test_a_dead_process_is_named_while_others_run(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    write_job(tmp_path, pid=other.pid)
+    other.kill()
+    other.wait()
+    found = verdict(tmp_path)
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "dead", [1])
+    assert found.message.endswith(f"process {other.pid} is gone; ranks 0,2 still run")
+    write_job(tmp_path, pid=other.pid, ended=True)  # it has come to its end
+    assert verdict(tmp_path).verdict is Verdict.PASS
+
+
+def test_a_rank_that_has_not_made_a_call_is_named_once_others_waited_for_long(
+    tmp_path: Path,
+) -> None:
+    states = {0: WAITING, 1: BEFORE, 2: WAITING}
+    assert after(tmp_path, 9, states).verdict is Verdict.UNKNOWN
+    found = after(tmp_path, 11, states)
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "missing", [1])
+    assert found.message.startswith("rank 1 has not called all_reduce number 10 of group 0, in")
+    assert found.next.startswith("py-spy dump --pid ")
+
+
+def test_a_rank_without_its_calls_is_judged_by_their_number(tmp_path: Path) -> None:
+    status = {"0": {"last_enqueued_collective": 10, "last_completed_collective": 10}}
+    assert after(tmp_path, 11, {0: WAITING, 1: {}, 2: WAITING}).suspects == [1]
+    states = {0: WAITING, 1: {"pg_status": status}, 2: WAITING}
+    assert after(tmp_path, 11, states).kind == "stalled"
+
+
+def test_files_that_are_not_written_any_more_accuse_nobody(tmp_path: Path) -> None:
+    watched = JobFolder(tmp_path)
+    for rank, state in {0: WAITING, 1: BEFORE, 2: WAITING}.items():
+        write(tmp_path, rank, state)
+    watched.look(0.0)
+    found = judge(watched.look(30.0))
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.UNKNOWN, "still", ())
+
+
+def test_ranks_that_all_stand_still_outside_of_calls_may_evaluate(tmp_path: Path) -> None:
+    found = after(tmp_path, 11, {0: BEFORE, 1: BEFORE, 2: BEFORE})
+    assert (found.verdict, found.kind) == (Verdict.UNKNOWN, "still")
+    assert ", and no rank is in a call: an evaluation, " in found.message
+    status = {"0": {"last_enqueued_collective": 10, "last_completed_collective": 9}, "1": None}
+    found = after(tmp_path, 11, {0: BEFORE, 1: BEFORE, 2: {"pg_status": status}})
+    assert "rank 2: in call 10 of group 0, no progress for 11 s" in found.evidence
+
+
+def test_calls_of_other_sizes_are_named_at_once(tmp_path: Path) -> None:
+    odd = {"entries": [call(9, ended=True), call(10, size=3)]}
+    found = after(tmp_path, 0, {0: WAITING, 1: odd, 2: WAITING})
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "mismatch", [1])
+    assert found.message.endswith("rank 1 all_reduce of 3 Float; ranks 0, 2 all_reduce of 4 Float")
+    found = after(tmp_path, 0, {0: {}, 1: odd, 2: WAITING})  # one of each: it is either
+    assert (found.kind, found.suspects) == ("mismatch", [])
+
+
+def test_a_verdict_on_a_part_of_the_ranks_says_which(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    (tmp_path / ".rank_2.now").unlink()
+    found = verdict(tmp_path)
+    assert (found.verdict, found.kind) == (Verdict.UNKNOWN, "incomplete")
+    assert found.message == "rank 2 of 3 has written nothing: any of them may be the cause"
+    earlier = {"launch": "another", "written_ns": 1, "started": 1}
+    for changes in (earlier, {"version": 2}):
+        write(tmp_path, 2, steps(), **changes)
+        look = JobFolder(tmp_path).look()
+        assert judge(look).message == found.message
+        assert len(look.unread) == 1
+    write(tmp_path, 2, steps(), launch="of its host")
+    assert verdict(tmp_path).verdict is Verdict.PASS
+    (tmp_path / ".rank_2.now").write_text('{"version": 1, "ra')
+    assert JobFolder(tmp_path).look().unread[0].startswith(".rank_2.now: ")
+
+
+def test_a_folder_without_ranks_is_told_by_its_other_files(tmp_path: Path) -> None:
+    look = JobFolder(tmp_path).look()
+    assert (judge(look).kind, look.unread) == ("waiting", [])
+    (tmp_path / "h.1.capture").touch()
+    assert JobFolder(tmp_path).look().unread == [ONLY_NCCL]
+    (tmp_path / "pattern.jsonl").touch()
+    assert verdict(tmp_path).kind == "over"
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "suspects"),
+    [
+        ((0.5, 0.2, 0.6), Verdict.WARN, [1]),
+        ((0.205, 0.2, 0.6), Verdict.UNKNOWN, []),  # a signal to all
+        ((0.5, None, 0.6), Verdict.UNKNOWN, []),
+    ],
+)
+def test_the_process_that_went_first_is_named(
+    ends: tuple[float | None, ...], kind: Verdict, suspects: list[int]
+) -> None:
+    ranks = {
+        rank: LiveRank(rank=rank, host="h", pid=7, state="", end_s=end_s)
+        for rank, end_s in enumerate(ends)
+    }
+    found = judge(JobLook(ranks, 3))
+    assert (found.verdict, found.kind, list(found.suspects)) == (kind, "over", suspects)
+
+
+def test_the_end_of_a_process_is_noted(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
+    write_job(tmp_path, pid=other.pid)
+    watched = JobFolder(tmp_path)
+    assert watched.look().ranks[1].end_s is None
+    other.kill()
+    other.wait()
+    while (end_s := watched.look().ranks[1].end_s) is None:
+        os.sched_yield()
+    assert math.isfinite(end_s)
+
+
+def test_the_line_has_the_step_and_evidence_is_printed_once(tmp_path: Path) -> None:
+    write_job(tmp_path, late_us=4000.0)
+    look = JobFolder(tmp_path).look()
+    found = interval(look, judge(look))
+    with_evidence = view.text(found, 1000, evidence=True).splitlines()
+    assert "  step 50." in with_evidence[0] and " WARN late: rank 1 on " in with_evidence[0]
+    assert with_evidence[-1].startswith("        next: busbw check --hosts ")
+    assert view.text(found, 1000, evidence=False).splitlines() == with_evidence[:1]
+
+
+def test_a_folder_that_is_not_there_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(["watch", "job", str(tmp_path / "none"), "--once"]) == 2
+    assert "/none: no such folder\n\nhint: busbw capture --output " in capsys.readouterr().err
+    assert guarded(["watch", "--count", "1", "job", str(tmp_path)]) == 2
+    assert "--count stands before job" in capsys.readouterr().err
