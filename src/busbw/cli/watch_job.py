@@ -43,7 +43,7 @@ def command(folder: Path, interval_s: float, once: bool, format_name: str, fail_
     Prints a line for each interval, and the evidence when the verdict changes, until the job ends
     or Ctrl-C. It reads the files in DIR, from which the job takes no notice of it, and /proc: the
     states of processes are those of this host alone. Who is late is known of
-    DistributedDataParallel, from 5 steps on.
+    DistributedDataParallel, and of any training on CPUs that has an optimizer, from 5 steps on.
     """
     from busbw.job.live import text as view
     from busbw.job.live.judge import OVER, judge

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -161,11 +161,22 @@ def test_ranks_that_waited_less_for_gradients_were_late(tmp_path: Path) -> None:
     assert "by how long each rank waited for gradients" in lateness_text(result)
     write_waits(tmp_path, lambda rank, step: 2000.0 + (rank * 7 + step) % 5)
     assert rank_files.read(tmp_path).lateness.late == []
+    # a call beside DDP's, as of a loss, in which the others wait first
+    in_calls = [0.0 if rank == 1 else 4000.0 for rank in range(3)]
+    write_waits(tmp_path, lambda rank, step: 2000.0 + (rank * 7 + step) % 5, in_calls=in_calls)
+    assert [late.rank for late in rank_files.read(tmp_path).lateness.late] == [1]
 
 
-def write_waits(folder: Path, wait_us: Callable[[int, int], float], steps: int = 30) -> None:
+def write_waits(
+    folder: Path,
+    wait_us: Callable[[int, int], float],
+    steps: int = 30,
+    in_calls: Sequence[float] = (),
+) -> None:
     for rank in range(3):
         record = {"version": 1, "rank": rank, "world": 3, "host": f"h{rank}"}
         record["steps_us"] = [50_000.0] * steps
         record["waits_us"] = [wait_us(rank, step) for step in range(steps)]
+        if in_calls:
+            record["call_waits_us"] = [in_calls[rank]] * steps
         (folder / f"rank_{rank}.ddp").write_text(json.dumps(record))

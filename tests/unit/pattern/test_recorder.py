@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -141,6 +143,43 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
     assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})
     assert capture.has_rank_0(tmp_path / "own", {CAPTURE.launch: "another"})
+
+
+def test_a_training_without_ddp_has_the_steps_of_its_first_optimizer(monkeypatch) -> None:
+    """And how long it was blocked in calls, unless it uses GPUs, where these do not block."""
+
+    class Work:
+        def wait(self, seconds: float) -> bool:
+            time.sleep(seconds)
+            return True
+
+    class Optimizer:
+        pass
+
+    on_gpus = [False]
+    torch = SimpleNamespace(
+        _C=SimpleNamespace(_distributed_c10d=SimpleNamespace(Work=Work)),
+        cuda=SimpleNamespace(is_initialized=lambda: on_gpus[0]),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.syspath_prepend(str(RECORDER))
+    module = importlib.import_module("busbw_rank_steps")
+    calls = module.CallWaits()
+    calls.start()
+    calls.start()  # for each process group
+    steps, first, second = module.OptimizerSteps(calls), Optimizer(), Optimizer()
+    steps.note(first)
+    for waited_s in (0.0, 0.02):
+        assert Work().wait(waited_s)
+        steps.note(second)
+        steps.note(first)
+    on_gpus[0] = True
+    steps.note(first)
+    last = steps.last()
+    assert len(last["steps_us"]) == 3
+    none, some, on_gpu = last["waits_us"]
+    assert none >= 0 and 20_000 <= some <= last["steps_us"][1]
+    assert on_gpu is None
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,13 @@ from pathlib import Path
 from typing import Any
 
 import busbw_rank_now  # type: ignore[import-not-found]  # from this folder
+import busbw_rank_steps  # type: ignore[import-not-found]  # from this folder
 
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 WITH_TORCH = "BUSBW_WITH_TORCH"
 GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
+OPTIMIZER_MODULE = "torch.optim.optimizer"
 WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
@@ -58,12 +60,13 @@ class DdpSteps:
     copied from it.
     """
 
-    def __init__(self, model: Any, limit: int) -> None:
+    def __init__(self, model: Any, limit: int, calls: Any) -> None:
         import torch.distributed as dist
 
         self._limit = limit
         self._model = weakref.ref(model)
-        self._starts: list[int] = []
+        self._clock = busbw_rank_steps.StepClock(calls)
+        self._starts: list[int] = self._clock.starts
         self._waits: dict[int, float] = {}  # by index of the step's duration
         self._iteration = 0  # the last that DDP timed
         self._had_backward = True
@@ -98,7 +101,7 @@ class DdpSteps:
             begins = self._had_backward and model is self._model() and self._is_training(model)
         if begins:
             self._had_backward = False
-            self._starts.append(time.perf_counter_ns())
+            self._clock.begin()
             if self._limit and len(self._starts) > self._limit:
                 self._end(model)
                 raise SystemExit(0)
@@ -140,6 +143,7 @@ class DdpSteps:
     def record(self) -> dict[str, Any]:
         """What the file has."""
         wait_steps = sorted(step for step in list(self._waits) if step >= 0)
+        in_calls = self._clock.call_waits_us
         return {
             "version": 1,
             "rank": self.rank,
@@ -148,6 +152,7 @@ class DdpSteps:
             "steps_us": self._durations_us(),
             "waits_us": [self._waits[step] for step in wait_steps],
             "wait_steps": wait_steps,
+            "call_waits_us": [in_calls.get(step, 0.0) for step in wait_steps],
             "bucket_mb": self._facts.get("bucket_cap_bytes", 0) / 2**20,
             "hook": self._facts.get("comm_hook", ""),
             "shapes": self._shapes,
@@ -156,7 +161,9 @@ class DdpSteps:
 
     def last(self) -> dict[str, Any]:
         """The last steps, in the form of `.rank_N.now`."""
-        return dict(busbw_rank_now.last_steps(self._starts, self._waits))
+        in_calls = self._clock.call_waits_us
+        waits = {step: us + in_calls.get(step, 0.0) for step, us in list(self._waits.items())}
+        return dict(busbw_rank_now.last_steps(self._starts, waits))
 
     def _durations_us(self) -> list[float]:
         starts = self._starts
@@ -221,11 +228,21 @@ class Recorder:
         self._writer: threading.Thread | None = None
         self._writing = threading.Lock()
         self._pace = busbw_rank_now.DumpPace()
-        self.watched = {GROUPS_MODULE: self._watch_groups, DDP_MODULE: self._watch_models}
+        self._calls = busbw_rank_steps.CallWaits()
+        self._optimizer_steps = busbw_rank_steps.OptimizerSteps(self._calls)
+        self.watched = {
+            GROUPS_MODULE: self._watch_groups,
+            DDP_MODULE: self._watch_models,
+            OPTIMIZER_MODULE: self._watch_optimizers,
+        }
         self._failed: set[str] = set()  # files that could not be written, which was said
 
     def _watch_groups(self, module: Any) -> None:
         self._after(module, "init_process_group", lambda *_: self._start_writer())
+
+    def _watch_optimizers(self, module: Any) -> None:
+        with contextlib.suppress(Exception):
+            module.register_optimizer_step_post_hook(self._optimizer_steps.note)
 
     def _watch_models(self, module: Any) -> None:
         ddp = module.DistributedDataParallel
@@ -248,6 +265,7 @@ class Recorder:
     def _start_writer(self) -> None:
         """Write from now on. The rank has threads of its own by now, those of its group."""
         if self._writer is None:
+            self._calls.start()
             self._writer = threading.Thread(target=self._keep_writing, daemon=True)
             self._writer.start()
 
@@ -269,7 +287,7 @@ class Recorder:
             return
         if self._steps is None:
             self._watch_forwards(ddp)
-        self._steps = DdpSteps(model, self._limit)
+        self._steps = DdpSteps(model, self._limit, self._calls)
 
     def _watch_forwards(self, ddp: Any) -> None:
         """Call the steps' `begin` in each forward.
@@ -300,7 +318,8 @@ class Recorder:
     def _write_now(self, *, ended: bool = False) -> None:
         with contextlib.suppress(Exception):
             rank, world, launch = self._rank(), self._world(), os.environ.get(LAUNCH, "")
-            steps = self._steps.last() if self._steps else {}
+            of_ddp = None if self._steps is None or self._steps.unused else self._steps
+            steps = (of_ddp or self._optimizer_steps).last()
             now = self._pace.now(rank, world, launch, steps, ended=ended)
             self._save(f".rank_{rank}.now", now)
 

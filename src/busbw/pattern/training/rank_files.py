@@ -23,12 +23,21 @@ NO_DDP = (
 
 
 class RankSteps(TrainingSteps, frozen=True, kw_only=True):
-    """The file of one rank, `rank_N.ddp`: its own steps, and who it is."""
+    """The file of one rank, `rank_N.ddp`: its own steps, and who it is. `call_waits_us` is how long
+    the rank was blocked in calls other than DDP's, in the steps `wait_steps`.
+    """
 
     version: int
     rank: int
     world: int
     host: str
+    call_waits_us: list[float] = msgspec.field(default_factory=list)
+
+    def blocked_us(self) -> dict[int, float]:
+        """How long it waited for gradients and in other calls, by step."""
+        in_calls = self.call_waits_us or [0.0] * len(self.waits_us)
+        timed = zip(self.waits().items(), in_calls, strict=False)
+        return {step: wait_us + call_us for (step, wait_us), call_us in timed}
 
 
 class Recorded(NamedTuple):
@@ -82,7 +91,7 @@ def _lateness(joined: TrainingSteps, ranks: Sequence[RankSteps]) -> Lateness | N
     if len(ranks) < 2:
         return None
     steps = [at for at in joined.waits() if at < len(joined.steps_us)]
-    waits = {rank.rank: rank.waits() for rank in ranks}
+    waits = {rank.rank: rank.blocked_us() for rank in ranks}
     times = StepWaits(
         [joined.steps_us[at] for at in steps],
         {rank: [own[at] for at in steps] for rank, own in waits.items()},

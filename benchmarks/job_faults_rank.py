@@ -1,0 +1,217 @@
+"""One rank of `job_faults.py`: runs a training's script unchanged, with faults that come and go.
+
+    job_faults_rank.py SCRIPT [ARGUMENT...]
+
+`JOB_FAULTS` names a folder with a file of numbers for each rank, which the benchmark changes while
+the training runs. On machines without GPUs, scripts that were written for some run on CPUs.
+"""
+
+import contextlib
+import functools
+import gc
+import mmap
+import os
+import random
+import runpy
+import sys
+import time
+from enum import IntEnum, auto
+from pathlib import Path
+from typing import Any
+
+CONTROL = "JOB_FAULTS"
+SIZE = 4096  # bytes of the file
+
+
+class Word(IntEnum):
+    """What the numbers of a rank's file are. All are 0 at first, but COMPUTE_MS."""
+
+    COMPUTE_MS = 0  # added to each step, for the work that a GPU would do; its spread is 2 %
+    SLOW = auto()  # share by which the rank's steps are longer outside of communication
+    EVERY = auto()  # only each so many steps; 0: each
+    LOADER_MS = auto()  # each batch comes later
+    SKIP = auto()  # 1: once the rank does not call the all_reduce of its metrics
+    ODD_SIZE = auto()  # 1: once it calls that with another size
+    METRICS_EVERY = auto()  # steps between these calls; 0: none
+    GARBAGE = auto()  # objects that this rank's collector goes through, at its own pace
+    EVALUATE_EVERY = auto()  # steps between pauses of all ranks
+    SAVE_EVERY = auto()  # steps between checkpoints of rank 0
+    PAUSE_S = auto()  # how long these take
+    STEPS = auto()  # written by the rank: how many it has made
+    STEP_MS = auto()  # written by the rank: the last
+
+
+def control(folder: Path, rank: int) -> Any:
+    """The numbers of a rank: a view of its file, which is made."""
+    path = folder / f"control_{rank}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(descriptor, SIZE)
+    return memoryview(mmap.mmap(descriptor, SIZE)).cast("d")
+
+
+class Steps:
+    """Called after each step of the first optimizer."""
+
+    def __init__(self, words: Any, rank: int) -> None:
+        self._words, self._rank = words, rank
+        self._random = random.Random(rank)
+        self._optimizer: Any = None
+        self._count = 0
+        self._began_s = time.monotonic()
+        self._garbage: list[Any] = []
+
+    def after_step(self, optimizer: Any, *_: object) -> None:
+        """What a fault adds to a step."""
+        if self._optimizer is None:
+            self._optimizer = optimizer
+        if optimizer is not self._optimizer:
+            return
+        self._count += 1
+        words = self._words
+        self._compute()
+        self._collect_garbage(int(words[Word.GARBAGE]))
+        if self._is_due(Word.EVALUATE_EVERY) or (self._rank == 0 and self._is_due(Word.SAVE_EVERY)):
+            time.sleep(words[Word.PAUSE_S])
+        if self._is_due(Word.METRICS_EVERY):
+            self._reduce_metrics()
+        now_s = time.monotonic()
+        words[Word.STEPS], words[Word.STEP_MS] = self._count, 1e3 * (now_s - self._began_s)
+        self._began_s = now_s
+
+    def _is_due(self, word: Word) -> bool:
+        every = int(self._words[word])
+        return bool(every) and self._count % every == 0
+
+    def _compute(self) -> None:
+        words = self._words
+        usual_ms = words[Word.COMPUTE_MS]
+        slow = words[Word.SLOW] if self._count % max(1, int(words[Word.EVERY])) == 0 else 0.0
+        wait(usual_ms * self._random.gauss(1.0, 0.02) + words[Word.STEP_MS] * slow)
+
+    def _collect_garbage(self, objects: int) -> None:
+        if len(self._garbage) != objects:
+            self._garbage = [[] for _ in range(objects)]
+        if objects and self._random.random() < 0.02:
+            gc.collect()
+
+    def _reduce_metrics(self) -> None:
+        """All ranks add up a number, as trainings do with their loss."""
+        import torch
+        import torch.distributed as dist
+
+        words = self._words
+        if words[Word.SKIP]:
+            words[Word.SKIP] = 0
+            return
+        elements = 3 if words[Word.ODD_SIZE] else 2
+        words[Word.ODD_SIZE] = 0
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        dist.all_reduce(torch.ones(elements, device=device))
+
+
+def wait(milliseconds: float) -> None:
+    """Occupy the GPU, or sleep in place of one."""
+    import torch
+
+    if milliseconds <= 0:
+        return
+    if torch.cuda.is_available():
+        torch.cuda._sleep(int(milliseconds * _cycles_per_ms()))
+    else:
+        time.sleep(milliseconds / 1e3)
+
+
+@functools.cache
+def _cycles_per_ms() -> float:
+    import torch
+
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    torch.cuda._sleep(50_000_000)
+    last.record()
+    last.synchronize()
+    return 50_000_000 / first.elapsed_time(last)
+
+
+def watch_loader(words: Any) -> None:
+    """Delay what DataLoaders give."""
+    from torch.utils.data import dataloader
+
+    original = dataloader._BaseDataLoaderIter.__next__
+
+    def late(self: Any) -> Any:
+        deadline = time.monotonic() + 600
+        while words[Word.LOADER_MS] < 0 and time.monotonic() < deadline:  # paused
+            time.sleep(0.01)
+        time.sleep(max(0.0, words[Word.LOADER_MS]) / 1e3)
+        return original(self)
+
+    dataloader._BaseDataLoaderIter.__next__ = late
+
+
+def run_on_cpus() -> None:
+    """Let scripts that move their tensors to GPUs run without any."""
+    import torch
+    from torch.nn.parallel import distributed
+    from torch.utils.data import dataloader
+
+    torch.set_num_threads(1)
+    torch.accelerator.is_available = lambda: True
+    torch.accelerator.device_count = lambda: int(os.environ["WORLD_SIZE"])
+    torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
+    torch.accelerator.set_device_index = torch.accelerator.device_index = lambda *_: None
+    torch.cuda.set_device = lambda *_: None
+    torch.Tensor.pin_memory = lambda self, *_: self
+    torch.optim.Optimizer._accelerator_graph_capture_health_check = lambda _: None
+    for owner in (torch.Tensor, torch.nn.Module):
+        owner.to = _without_gpus(owner.to)
+    _leave_out(distributed.DistributedDataParallel, "device_ids")
+    _leave_out(dataloader.DataLoader, "pin_memory")
+
+
+def _leave_out(owner: Any, option: str) -> None:
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def init(*words: Any, **options: Any) -> None:
+        options.pop(option, None)
+        original(*words, **options)
+
+    owner.__init__ = init
+
+
+def _without_gpus(to: Any) -> Any:
+    def call(self: Any, *words: Any, **options: Any) -> Any:
+        import torch
+
+        options.pop("non_blocking", None)
+        kept = [word for word in words if isinstance(word, torch.dtype | torch.Tensor)]
+        if isinstance(options.get("device"), int | str | torch.device):
+            options.pop("device")
+        return to(self, *kept, **options) if kept or options else self
+
+    return call
+
+
+def main() -> None:
+    """Run the script as the main program."""
+    rank = int(os.environ["RANK"])
+    words = control(Path(os.environ[CONTROL]), rank)
+    import torch
+    from torch.optim import optimizer
+
+    if not torch.cuda.is_available():
+        run_on_cpus()
+    elif torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"]):
+        os.environ["NCCL_HOSTID"] = f"rank{rank}"  # NCCL refuses two ranks of a host on one GPU
+        os.environ["LOCAL_RANK"] = "0"
+    optimizer.register_optimizer_step_post_hook(Steps(words, rank).after_step)
+    watch_loader(words)
+    del sys.argv[0]
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+    with contextlib.suppress(KeyboardInterrupt):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

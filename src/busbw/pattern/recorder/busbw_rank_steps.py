@@ -1,0 +1,89 @@
+"""The steps of a training by its optimizer, and how long its rank is blocked in calls on CPUs."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import weakref
+from typing import Any
+
+import busbw_rank_now  # type: ignore[import-not-found]  # from this folder
+
+NS_PER_US = 1e3
+
+
+class CallWaits:
+    """How long the program was blocked in `Work.wait`, which every call of torch.distributed on
+    CPUs ends with that waits for its result. DDP's own calls are not among them: DDP times those.
+    On GPUs the host does not wait for a call.
+    """
+
+    def __init__(self) -> None:
+        self._total_ns = 0
+        self._is_wrapped = False
+
+    def start(self) -> None:
+        """Time the calls from now on, once torch.distributed is imported."""
+        if self._is_wrapped:
+            return
+        import torch
+
+        work: Any = torch._C._distributed_c10d.Work
+        original = work.wait
+
+        @functools.wraps(original)
+        def wait(*args: Any, **options: Any) -> Any:
+            start_ns = time.perf_counter_ns()
+            try:
+                return original(*args, **options)
+            finally:
+                self._total_ns += time.perf_counter_ns() - start_ns
+
+        work.wait = wait
+        self._is_wrapped = True
+
+    def total_us(self) -> float | None:
+        """Since the start; None if the program uses GPUs."""
+        if not self._is_wrapped or sys.modules["torch"].cuda.is_initialized():
+            return None
+        return self._total_ns / NS_PER_US
+
+
+class StepClock:
+    """When steps begin, and how long each was blocked in calls, by number of the step."""
+
+    def __init__(self, calls: CallWaits) -> None:
+        self.starts: list[int] = []
+        self.call_waits_us: dict[int, float] = {}
+        self._calls = calls
+        self._total_us: float | None = None
+
+    def begin(self) -> None:
+        """A step begins."""
+        total_us = self._calls.total_us()
+        if self.starts and total_us is not None and self._total_us is not None:
+            self.call_waits_us[len(self.starts) - 1] = total_us - self._total_us
+        self._total_us = total_us
+        self.starts.append(time.perf_counter_ns())
+
+
+class OptimizerSteps:
+    """The steps of the first optimizer: of a training without DistributedDataParallel."""
+
+    def __init__(self, calls: CallWaits) -> None:
+        self._clock = StepClock(calls)
+        self._optimizer: Any = None
+
+    def note(self, optimizer: Any, *_: object) -> None:
+        """After a step of any optimizer."""
+        first = self._optimizer and self._optimizer()
+        if first is None:
+            self._optimizer = weakref.ref(optimizer)
+        elif first is not optimizer:
+            return
+        self._clock.begin()
+
+    def last(self) -> dict[str, Any]:
+        """The last steps, in the form of `.rank_N.now`."""
+        return dict(busbw_rank_now.last_steps(self._clock.starts, self._clock.call_waits_us))
