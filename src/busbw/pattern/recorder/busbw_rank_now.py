@@ -18,11 +18,13 @@ from typing import Any
 
 VERSION = 1
 WRITE_EVERY_S = 1.0
-WRITING_SHARE = 0.01  # of a rank's time, at most, is for a dump: one of 20000 calls takes up to 1 s
-STILL_SHARE = 0.1  # the same for a rank that has made no call and no step
+# At most so much of the job's time is for dumps: PyTorch holds the interpreter's lock in one, for
+# some 0.6 s of 20000 calls, and all ranks wait. One that makes no call and no step is dumped soon.
+WRITING_SHARE = 0.002
+STILL_SHARE = 0.1
 STILL = 3  # times WRITE_EVERY_S
 LAST_CALLS = 64
-LAST_STEPS = 600
+LAST_STEPS = 100  # a reader that looks each second misses none of 10 ms
 DEFAULT_GROUP = ("0", "default_pg")  # its name and description
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
@@ -38,6 +40,7 @@ class DumpPace:
         self._at: Any = None
         self._still = 0  # for how many looks
         self._end_s, self._took_s = time.monotonic(), 0.0
+        self._world = 1
 
     def now(
         self,
@@ -52,6 +55,7 @@ class DumpPace:
         whether Python comes to its end.
         """
         status = dump(world, calls=False)
+        self._world = world or 1
         at = repr(status.get("pg_status")), steps.get("first_step"), len(steps.get("steps_us", ()))
         self._still = self._still + 1 if at == self._at else 0
         self._at = at
@@ -79,7 +83,7 @@ class DumpPace:
     def is_due(self) -> bool:
         """Whether the calls are to be dumped now."""
         is_still = self._still >= STILL and self._at != self._dumped_at
-        share = STILL_SHARE if is_still else WRITING_SHARE
+        share = STILL_SHARE if is_still else WRITING_SHARE / self._world
         return time.monotonic() >= self._end_s + self._took_s / share
 
     @contextlib.contextmanager
