@@ -88,13 +88,10 @@ def main(pairs: int) -> None:
         without_s.append(seconds[False])
     set_recording(True)
     if dist.get_rank() == 0:
-        half = 1.96 * stdev(ratios) / math.sqrt(pairs)
-        print(
-            f"{pairs} pairs of blocks of {STEPS} steps of {1e3 * fmean(without_s):.2f} ms: longer by"
-            f" {100 * fmean(ratios):.2f} % ({100 * (fmean(ratios) - half):.2f} to"
-            f" {100 * (fmean(ratios) + half):.2f} %)",
-            flush=True,
-        )
+        longer, half = 100 * fmean(ratios), 196 * stdev(ratios) / math.sqrt(pairs)
+        blocks = f"{pairs} pairs of blocks of {STEPS} steps of {1e3 * fmean(without_s):.2f} ms"
+        interval = f"{longer - half:.2f} to {longer + half:.2f} %"
+        print(f"{blocks}: longer by {longer:.2f} % ({interval})", flush=True)
     dist.destroy_process_group()
 
 
