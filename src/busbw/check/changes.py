@@ -2,6 +2,7 @@
 which facts of the hosts have changed.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,6 +36,7 @@ OF_COUNTERS = (
     *("BW099", "BW100", "BW154"),
 )
 Key = tuple[str, ...]
+_COUNT = re.compile(r"\b\d+\b")
 
 
 class WorseFault(Fault, frozen=True, kw_only=True):
@@ -119,8 +121,8 @@ def changes(before: Side, after: Side) -> ChangeReport:
     now = {host: _by_key(new[host]) for host in both}
 
     def risen(host: str, finding: ReportedFinding) -> str:
-        earlier = known[host][_key(host, finding)]
-        return _with_rise(earlier, finding, _hours(first[host], second[host]))
+        before = first.get(host)
+        return _with_rise(_of_part(before, finding), finding, _hours(before, second[host]))
 
     def is_new(host: str, finding: ReportedFinding) -> bool:
         return _key(host, finding) not in known.get(host, ())
@@ -153,7 +155,7 @@ def changes(before: Side, after: Side) -> ChangeReport:
         muted=[host for host in new if new[host].muted or not second[host].compared],
         only_before=[host for host in old if host not in new and first[host].compared],
         only_after=[host for host in new if host not in old],
-        new=_faults(new, is_new),
+        new=[_risen_fault(one, risen) for one in _groups(new, is_new)],
         worse=[_worse_fault(one, known, risen) for one in _groups(new, is_worse)],
         gone=_faults(old, is_gone),
         booted=_faults(old, is_reset),
@@ -237,9 +239,9 @@ def _faults(
     return [as_fault(one) for one in _groups(reports, chosen)]
 
 
-def _hours(before: NodeFindings, after: NodeFindings) -> float:
+def _hours(before: NodeFindings | None, after: NodeFindings) -> float:
     """From one reading of a host to the other; 0 if it was booted since, or a time is unknown."""
-    if before.boot != after.boot:
+    if before is None or before.boot != after.boot:
         return 0.0
     try:
         begin, end = (datetime.fromisoformat(node.report.at) for node in (before, after))
@@ -248,12 +250,22 @@ def _hours(before: NodeFindings, after: NodeFindings) -> float:
         return 0.0
 
 
-def _with_rise(before: ReportedFinding, after: ReportedFinding, hours: float) -> str:
+def _of_part(node: NodeFindings | None, finding: ReportedFinding) -> ReportedFinding | None:
+    """What the check of a finding said of its part on a node; None if that is not one verdict."""
+    findings = node.report.findings if node else []
+    same = [one for one in findings if (one.id, one.subject) == (finding.id, finding.subject)]
+    return same[0] if len(same) == 1 and same[0].verdict in _JUDGED else None
+
+
+def _with_rise(before: ReportedFinding | None, after: ReportedFinding, hours: float) -> str:
     """`150 errors since the driver was loaded; 7 more in 168 h, 0.042 an hour`: what a finding says
     of a total, with its rise instead of that this is unknown; '' for other findings.
     """
-    text, by = _total_text(after), after.weight - before.weight
-    if text == headline(after) or hours <= 0 or by < 0 or not before.weight:
+    text, counted = _total_text(after), _COUNT.search(before.message) if before else None
+    if text == headline(after) or hours <= 0 or before is None or counted is None:
+        return ""
+    by = after.weight - (before.weight or int(counted[0]))  # what has passed has no weight
+    if by < 0:
         return ""
     return f"{text}; {by:.0f} more in {_digits(hours)} h, {_digits(by / hours)} an hour"
 

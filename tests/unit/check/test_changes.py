@@ -238,8 +238,11 @@ def test_a_worse_fault_of_many_nodes_says_what_it_was():
 
 def total(count: int, at: str, boot: str = "a") -> NodeFindings:
     """A node whose counter is known from one reading."""
-    message = f"{count} errors since the driver was loaded; {RATE_UNKNOWN}"
-    one = node("g1", [found("nic-symbol-errors", WARN, "mlx5_2", message, weight=count)], at)
+    passes = count < 120
+    message = f"{count} errors since the driver was loaded"
+    message, verdict = (message, PASS) if passes else (f"{message}; {RATE_UNKNOWN}", WARN)
+    weight = 0 if passes else count
+    one = node("g1", [found("nic-symbol-errors", verdict, "mlx5_2", message, weight=weight)], at)
     one.boot = boot
     return one
 
@@ -253,6 +256,8 @@ FIRST, WEEK_LATER = "2026-11-01T10:00:00+00:00", "2026-11-08T10:00:00+00:00"
         ((150, FIRST), (21150, WEEK_LATER), "worse", "; 21000 more in 168 h, 125 an hour"),
         ((150, FIRST), (151, WEEK_LATER), "worse", "; 1 more in 168 h, 0.006 an hour"),
         ((150, FIRST), (150, WEEK_LATER), "unchanged", "; 0 more in 168 h, 0 an hour"),
+        ((7, FIRST), (175, WEEK_LATER), "new", "; 168 more in 168 h, 1 an hour"),
+        ((7, FIRST), (175, WEEK_LATER, "b"), "new", f"; {RATE_UNKNOWN}"),
         ((150, FIRST), (151, WEEK_LATER, "b"), "worse", f"; {RATE_UNKNOWN}"),
         ((150, FIRST), (120, WEEK_LATER), "unchanged", f"; {RATE_UNKNOWN}"),
         ((150, ""), (151, WEEK_LATER), "worse", f"; {RATE_UNKNOWN}"),
