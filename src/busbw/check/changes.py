@@ -2,8 +2,10 @@
 which facts of the hosts have changed.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -12,6 +14,7 @@ from msgspec import Meta
 from busbw.check.accepted_facts import is_accepted
 from busbw.check.alike import HostText, amount, merged_text, pattern
 from busbw.check.groups import FindingGroup, as_fault, group, headline
+from busbw.check.rates import HOUR_S, UNKNOWN_RATES
 from busbw.check.types import (
     MISSING,
     SHOWN_GRADES,
@@ -33,6 +36,7 @@ OF_COUNTERS = (
     *("BW099", "BW100", "BW154"),
 )
 Key = tuple[str, ...]
+_COUNT = re.compile(r"\b\d+\b")
 
 
 class WorseFault(Fault, frozen=True, kw_only=True):
@@ -116,6 +120,10 @@ def changes(before: Side, after: Side) -> ChangeReport:
     known = {host: _by_key(old[host]) for host in both}
     now = {host: _by_key(new[host]) for host in both}
 
+    def risen(host: str, finding: ReportedFinding) -> str:
+        before = first.get(host)
+        return _with_rise(_of_part(before, finding), finding, _hours(before, second[host]))
+
     def is_new(host: str, finding: ReportedFinding) -> bool:
         return _key(host, finding) not in known.get(host, ())
 
@@ -147,11 +155,11 @@ def changes(before: Side, after: Side) -> ChangeReport:
         muted=[host for host in new if new[host].muted or not second[host].compared],
         only_before=[host for host in old if host not in new and first[host].compared],
         only_after=[host for host in new if host not in old],
-        new=_faults(new, is_new),
-        worse=[_worse_fault(one, known) for one in _groups(new, is_worse)],
+        new=[_risen_fault(one, risen) for one in _groups(new, is_new)],
+        worse=[_worse_fault(one, known, risen) for one in _groups(new, is_worse)],
         gone=_faults(old, is_gone),
         booted=_faults(old, is_reset),
-        unchanged=_faults(new, is_unchanged),
+        unchanged=[_risen_fault(one, risen) for one in _groups(new, is_unchanged)],
         unjudged=_faults(old, is_unjudged),
         facts=_changed_facts({host: (first[host], second[host]) for host in both}),
         unreadable={**before.unreadable, **after.unreadable},
@@ -231,15 +239,70 @@ def _faults(
     return [as_fault(one) for one in _groups(reports, chosen)]
 
 
+def _hours(before: NodeFindings | None, after: NodeFindings) -> float:
+    """From one reading of a host to the other; 0 if it was booted since, or a time is unknown."""
+    if before is None or before.boot != after.boot:
+        return 0.0
+    try:
+        begin, end = (datetime.fromisoformat(node.report.at) for node in (before, after))
+        return (end - begin).total_seconds() / HOUR_S
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _of_part(node: NodeFindings | None, finding: ReportedFinding) -> ReportedFinding | None:
+    """What the check of a finding said of its part on a node; None if that is not one verdict."""
+    findings = node.report.findings if node else []
+    same = [one for one in findings if (one.id, one.subject) == (finding.id, finding.subject)]
+    return same[0] if len(same) == 1 and same[0].verdict in _JUDGED else None
+
+
+def _with_rise(before: ReportedFinding | None, after: ReportedFinding, hours: float) -> str:
+    """`150 errors since the driver was loaded; 7 more in 168 h, 0.042 an hour`: what a finding says
+    of a total, with its rise instead of that this is unknown; '' for other findings.
+    """
+    text, counted = _total_text(after), _COUNT.search(before.message) if before else None
+    if text == headline(after) or hours <= 0 or before is None or counted is None:
+        return ""
+    by = after.weight - (before.weight or int(counted[0]))  # what has passed has no weight
+    if by < 0:
+        return ""
+    return f"{text}; {by:.0f} more in {_digits(hours)} h, {_digits(by / hours)} an hour"
+
+
+def _total_text(finding: ReportedFinding) -> str:
+    text = headline(finding)
+    for words in UNKNOWN_RATES:
+        text = text.removesuffix(f"; {words}")
+    return text
+
+
+def _digits(value: float) -> str:
+    """`168`, `0.042`."""
+    return f"{value:.0f}" if value >= 10 or not value else f"{value:.2g}"
+
+
+Risen = Callable[[str, ReportedFinding], str]
+
+
+def _risen_fault(one: FindingGroup, risen: Risen) -> Fault:
+    """The fault; where both times show by how much its counters rose, it says so."""
+    fault = as_fault(one)
+    texts = [HostText(item.node, risen(item.node, item.finding)) for item in one.findings]
+    if not all(text.text for text in texts):
+        return fault
+    return msgspec.structs.replace(fault, message=merged_text(texts))
+
+
 def _worse_fault(
-    worse: FindingGroup, known: Mapping[str, Mapping[Key, ReportedFinding]]
+    worse: FindingGroup, known: Mapping[str, Mapping[Key, ReportedFinding]], risen: Risen
 ) -> WorseFault:
     """The fault with what its findings said before."""
     texts = []
     for item in worse.findings:
         before = known[item.node][_key(item.node, item.finding)]
-        texts.append(HostText(item.node, headline(before)))
-    fault = msgspec.structs.asdict(as_fault(worse))
+        texts.append(HostText(item.node, _total_text(before)))
+    fault = msgspec.structs.asdict(_risen_fault(worse, risen))
     return WorseFault(**fault, was=merged_text(texts))
 
 

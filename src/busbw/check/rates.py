@@ -18,6 +18,8 @@ HOSTNAME = "/proc/sys/kernel/hostname"
 UPTIME_FILE, BOOT_ID_FILE = "/proc/uptime", "/proc/sys/kernel/random/boot_id"
 SINCE_DRIVER_LOADED = "since the driver was loaded"
 RATE_UNKNOWN = "how fast they rise is not known"
+WHEN_UNKNOWN = "when is not known"
+UNKNOWN_RATES = (RATE_UNKNOWN, WHEN_UNKNOWN)  # end what a finding says of a total
 FALSE_ALARM_CHANCE = 0.01  # of naming a counter that rises at the allowed rate
 HOUR_S, DAY_S = 3600, 86400
 

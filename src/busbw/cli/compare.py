@@ -32,8 +32,18 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
     "junit": comparison_text.junit,
 }
 OF_SNAPSHOTS = ("text", "json", "junit")
-# Parameters that snapshots leave without a meaning.
-OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", "db")
+RECORDED, MEASURED, SNAPSHOTS = "recorded runs", "--run", "snapshots"
+# The parameters that have no meaning for every input, with the inputs that they are for.
+MEANT_FOR = {
+    "rounds": (MEASURED,),
+    "tolerance": (RECORDED, MEASURED),
+    "confidence": (RECORDED, MEASURED),
+    "db": (RECORDED, MEASURED),
+    "collective": (RECORDED,),
+    "tables": (RECORDED,),
+    "expect": (SNAPSHOTS,),
+    "fail_on": (SNAPSHOTS,),
+}
 
 
 @click.command("compare", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,14 +75,14 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     "--collective",
     default=None,
     callback=not_empty,
-    help="the collective of logs that do not name it",
+    help="of recorded runs: the collective of logs that do not name it",
 )
 @click.option(
     "--table",
     "tables",
     type=click.IntRange(1),
     multiple=True,
-    help="which table of logs that hold several; twice: of A, of B",
+    help="of recorded runs: which table of logs that hold several; twice: of A, of B",
 )
 @click.option(
     "--expect",
@@ -109,14 +119,15 @@ def command(
 
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' --
     all_reduce -b 1M -e 1G
+
+    --tolerance, --confidence and --db are for runs, recorded or measured; --fail-on is for
+    snapshots.
     """
     sides = [] if runs else _snapshots(words)
     if sides:
+        _refuse_options(SNAPSHOTS)
         return _compare_snapshots(words, sides, format_name, expect, fail_on)
-    for name, why in (("fail_on", "runs have no warnings"), ("expect", "runs have no findings")):
-        if is_given(name):
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is for snapshots", f"leave it out: {why}")
+    _refuse_options(MEASURED if runs else RECORDED)
     failed = False
     if runs:
         turns = _measure(runs, words, rounds)
@@ -128,6 +139,17 @@ def command(
     compared = compare(first, second, Limits(tolerance, confidence), earlier)
     print_out(FORMATS[format_name](compared))
     return int(exit_of(compared.verdicts() + [Verdict.UNKNOWN] * failed))
+
+
+def _refuse_options(compared: str) -> None:
+    """UsageError for an option that has no meaning for what is compared."""
+    for parameter, inputs in MEANT_FOR.items():
+        for option in given_options([parameter]):
+            if compared not in inputs:
+                raise UsageError(
+                    f"{option} is for {' and '.join(inputs)}, not for {compared}",
+                    f"leave out {option}",
+                )
 
 
 def _snapshots(words: Sequence[str]) -> list[list[str]]:
@@ -159,10 +181,6 @@ def _compare_snapshots(
     from busbw.check.registry import CHECKS
     from busbw.cli.checks.expect import load_expected
 
-    if options := ", ".join(given_options(OF_RUNS)):
-        raise UsageError(
-            f"{options}: for runs, and {words[0]} has snapshots of machines", f"leave out {options}"
-        )
     if format_name not in OF_SNAPSHOTS:
         raise UsageError(
             f"--format {format_name}: snapshots are compared as {', '.join(OF_SNAPSHOTS)}",

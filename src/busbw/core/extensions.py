@@ -16,6 +16,7 @@ COMMANDS_OF_ACCEL = ("train", "plan", "horovodrun")
 # Its files, by their schema without the version
 FILES_OF_ACCEL = {
     "busbw.training": "a training",
+    "busbw.losses": "a comparison of losses",
     "busbw.plan": "a plan of a gradient exchange",
     "busbw.states-plan": "a memory plan",
 }

@@ -182,21 +182,25 @@ def _is_read(entry: ArchiveEntry) -> bool:
 
 def _archive_error(data: bytes, name: str) -> UsageError:
     """The error for the first line that is wrong."""
-    for number, line in enumerate(data.splitlines(), 1):
+    lines = data.splitlines()
+    for number, line in enumerate(lines, 1):
         try:
             entry = _DECODER.decode(line)
         except (ValueError, RecursionError):
-            entry = ArchiveEntry()
-        if _is_header(entry) if number == 1 else _is_read(entry):
+            entry = None
+        if entry and (_is_header(entry) if number == 1 else _is_read(entry)):
             continue
         start = line.decode("utf-8", "replace")[:40]
-        if number == 1 and not _is_read(entry):
+        if number == 1 and not (entry and _is_read(entry)):
             kind = seems(data)
             seen = f", but seems to be {kind}" if kind else f": line 1 is '{start}'"
             return UsageError(
                 f"{name}: neither a snapshot ({SCHEMA}) nor a kernel log{seen}",
                 "busbw check --save FILE makes a snapshot, sudo dmesg > FILE a kernel log",
             )
+        begun = entry is None and line.startswith(b"{") and not data.endswith(b"\n")
+        if begun and number == len(lines):
+            return UsageError(f"{name}: it ends within line {number}: it was cut off", MADE_BY)
         expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
         return UsageError(f"{name}: line {number} is '{start}', not {expected}", MADE_BY)
     return UsageError(f"{name}: it is empty", MADE_BY)

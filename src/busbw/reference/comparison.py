@@ -15,7 +15,7 @@ from busbw.model.reference.expected import ExpectedBasis
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
-DROP_ORDER = ("from", "runs")
+DROP_ORDER = ("runs", "from")
 ALLTOALLV = "alltoallv"  # its bytes for each pair of ranks are those of one job
 PLOT_WIDTH = 50  # characters of the scale of a plot
 SCALE = 1.5  # where it ends, as a part of the reference or the expected busbw

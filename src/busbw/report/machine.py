@@ -12,10 +12,10 @@ from busbw.core.result import Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.measure.formats.table import sweep_text
-from busbw.report.rows import NO_VALUE, nominal
+from busbw.report.rows import NO_VALUE
 from busbw.ui.html.element import tag
 from busbw.ui.html.table import facts, foldable, text_table
-from busbw.ui.number_formats import nccl_version_text
+from busbw.ui.number_formats import nccl_version_text, nominal_text
 
 
 def machine(result: Result) -> list[Element]:
@@ -61,7 +61,7 @@ def _gpu(gpu: Gpu) -> str:
     if gpu.nvlink:
         text += f", {gpu.nvlink} NVLinks"
         if gpu.nvlink_rate:
-            text += f" x {nominal(gpu.nvlink_rate)} GB/s"
+            text += f" x {nominal_text(gpu.nvlink_rate)} GB/s"
     if gpu.pcie_gen:
         generation = gpu.pcie_gen_max or gpu.pcie_gen
         text += f", PCIe {generation} x{gpu.pcie_width or gpu.pcie_width_max}"
@@ -115,7 +115,7 @@ def _bound(bound: Ideal | None) -> str:
     if bound is None:
         return ""
     link = f" over {bound.link}" if bound.link else ""
-    return f"{nominal(bound.busbw)} GB/s, {bound.algorithm}{link}. {bound.why}"
+    return f"{nominal_text(bound.busbw)} GB/s, {bound.algorithm}{link}. {bound.why}"
 
 
 def _environment(environment: dict[str, str]) -> Element | None:

@@ -11,11 +11,11 @@ from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
 from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
 from busbw.history.comparison_text import cell_text, placement, ratio_text
-from busbw.report.rows import ReportInput, alike, drawable, nominal, series
+from busbw.report.rows import ReportInput, alike, drawable, series
 from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import Guide, Plot, PlotCurve, Point, bandwidth_figure, figure, swatch
-from busbw.ui.number_formats import bandwidth_text, time_text
+from busbw.ui.number_formats import bandwidth_text, nominal_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
 Draw = Callable[[Plot, Element, str], Element]
@@ -161,7 +161,7 @@ def _bounds(inputs: Sequence[ReportInput]) -> list[Guide]:
         ):
             if bound is None or not drawable(bound.busbw):
                 continue
-            value = nominal(bound.busbw)
+            value = nominal_text(bound.busbw)
             if value not in values:
                 values.add(value)
                 bounds.setdefault(f"{name} {value}", (bound.busbw, []))[1].append(source)

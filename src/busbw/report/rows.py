@@ -145,11 +145,6 @@ def drawable(value: float) -> bool:
     return SMALLEST < value < LARGEST
 
 
-def nominal(bytes_per_s: float) -> str:
-    """GB/s of a rate that is given, not measured: `450`, `3.125`."""
-    return f"{bytes_per_s / 1e9:.3f}".rstrip("0").rstrip(".")
-
-
 def _interval(result: Result, figure: Figure) -> str:
     """`17.30 – 17.52 us`; with both units if they differ."""
     low, high = figure.cell.low_s, figure.cell.high_s

@@ -11,7 +11,7 @@ from busbw.measure.formats.ideal_text import larger_text
 from busbw.measure.formats.table import peak_text
 from busbw.model.fabric import lab_burst
 from busbw.report.comparison import Comparisons
-from busbw.report.rows import NO_VALUE, ReportInput, alike, drawable, nominal, unlike
+from busbw.report.rows import NO_VALUE, ReportInput, alike, drawable, unlike
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import swatch
 from busbw.ui.html.table import facts, text_table
@@ -20,6 +20,7 @@ from busbw.ui.number_formats import (
     busbw_text,
     library,
     machine,
+    nominal_text,
     percent_text,
     problems,
     time_text,
@@ -111,7 +112,7 @@ def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
         busbw, uncertainty = f"{bandwidth_text(peak.busbw)} GB/s", uncertainty_text(peak)
     cell = ", ".join(filter(None, (uncertainty, _cell_text(peak))))
     if ideal:
-        bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}"
+        bound = f"{nominal_text(ideal.busbw)} GB/s, {ideal.algorithm}"
     if peak and ideal and peak.row.size_bytes > lab_burst(ideal):
         share = f"{percent_text(peak.cell.busbw, ideal.busbw)} %"
     shortest = time_text(fastest.cell.time_s) if fastest else NO_VALUE

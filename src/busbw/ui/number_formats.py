@@ -37,15 +37,24 @@ def time_text(seconds: float) -> str:
 
 
 def bandwidth_text(bytes_per_s: float) -> str:
-    """GB/s with two decimals (one from 1000 on, none from 10000 on); `<0.01` below 0.005."""
+    """GB/s in at most seven characters and at least three digits: `1.42e-6`, `0.0123`; from 1 on
+    with two decimals as nccl-tests prints it, one from 1000 on, none from 10000 on.
+    """
     value = bytes_per_s / 1e9
-    if 0 < value < 0.005:
-        return "<0.01"
+    if 0 < value < 9.995e-4:
+        return f"{value:.2e}".replace("e-0", "e-")
+    if value < 1:
+        return f"{value:#.3g}"
     if value < 999.995:
         return f"{value:.2f}"
     if value < 9999.95:
         return f"{value:.1f}"
     return f"{value:.0f}"
+
+
+def nominal_text(bytes_per_s: float) -> str:
+    """GB/s of a rate that is given, not measured: `450`, `3.125`."""
+    return f"{bytes_per_s / 1e9:.6g}"
 
 
 def micro_text(seconds: float) -> str:

@@ -13,6 +13,7 @@ from busbw.core.finding import Verdict
 from busbw.core.link_samples import IB, LinkFinding, LinkFlow, per_second
 from busbw.core.watch_counters import PRIORITIES
 from busbw.model.rates import DOWN, GONE, PAUSES, total
+from busbw.ui.number_formats import bandwidth_text
 
 MIN_PAUSED_SHARE = 0.01  # of the time: fewer pauses cost less than measurement noise
 STALLED_PERCENT = 10  # of the last second
@@ -160,7 +161,7 @@ def _show_wrong_class(flow: LinkFlow) -> str:
         return ""
     if others > HALF_SHARE * rdma or default < HALF_SHARE * rdma:
         return ""
-    return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
+    return f"tx_prio0_bytes {bandwidth_text(default)} GB/s, RDMA {bandwidth_text(rdma)} GB/s"
 
 
 def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Symptom:

@@ -16,6 +16,7 @@ import busbw
 from busbw.check import junit
 from busbw.check.changes import ChangeReport, Side, changes
 from busbw.check.changes_text import text
+from busbw.check.rates import RATE_UNKNOWN
 from busbw.check.registry import BY_NAME
 from busbw.check.snapshot import snapshot
 from busbw.check.types import (
@@ -233,6 +234,41 @@ def test_a_worse_fault_of_many_nodes_says_what_it_was():
         "        on: g[1-2]",
         "        was: mlx5_2: 10 or 30 errors since the driver was loaded",
     ]
+
+
+def total(count: int, at: str, boot: str = "a") -> NodeFindings:
+    """A node whose counter is known from one reading."""
+    passes = count < 120
+    message = f"{count} errors since the driver was loaded"
+    message, verdict = (message, PASS) if passes else (f"{message}; {RATE_UNKNOWN}", WARN)
+    weight = 0 if passes else count
+    one = node("g1", [found("nic-symbol-errors", verdict, "mlx5_2", message, weight=weight)], at)
+    one.boot = boot
+    return one
+
+
+FIRST, WEEK_LATER = "2026-11-01T10:00:00+00:00", "2026-11-08T10:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "told"),
+    [
+        ((150, FIRST), (21150, WEEK_LATER), "worse", "; 21000 more in 168 h, 125 an hour"),
+        ((150, FIRST), (151, WEEK_LATER), "worse", "; 1 more in 168 h, 0.006 an hour"),
+        ((150, FIRST), (150, WEEK_LATER), "unchanged", "; 0 more in 168 h, 0 an hour"),
+        ((7, FIRST), (175, WEEK_LATER), "new", "; 168 more in 168 h, 1 an hour"),
+        ((7, FIRST), (175, WEEK_LATER, "b"), "new", f"; {RATE_UNKNOWN}"),
+        ((150, FIRST), (151, WEEK_LATER, "b"), "worse", f"; {RATE_UNKNOWN}"),
+        ((150, FIRST), (120, WEEK_LATER), "unchanged", f"; {RATE_UNKNOWN}"),
+        ((150, ""), (151, WEEK_LATER), "worse", f"; {RATE_UNKNOWN}"),
+        ((150, WEEK_LATER), (151, FIRST), "worse", f"; {RATE_UNKNOWN}"),
+    ],
+)
+def test_two_snapshots_say_how_fast_a_counter_rises(before, after, kind, told):
+    report = compared({"g1": total(*before)}, {"g1": total(*after)})
+    (fault,) = getattr(report, kind)
+    assert fault.message == f"mlx5_2: {after[0]} errors since the driver was loaded{told}"
+    assert kind != "worse" or fault.was == "mlx5_2: 150 errors since the driver was loaded"
 
 
 PORTS = ", ".join(f"mlx5_{number}" for number in range(8))

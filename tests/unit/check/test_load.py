@@ -55,7 +55,7 @@ def test_rate_is_judged_by_the_link_as_it_ran():
     to_gpu, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
     assert (
         to_gpu.verdict is PASS
-        and to_gpu.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
+        and to_gpu.message == "25.00 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
     )
 
 

@@ -70,7 +70,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (["nonexistent"], 2, 3, "/nonexistent: No such file or directory"),
         (["pattern"], 2, 3, ": no file matches"),
         (["empty"], 2, 3, ": it is empty"),
-        (["torn"], 2, 3, ", not a path or a call"),
+        (["torn"], 2, 3, ": it ends within line "),
         (["cut"], 2, 3, " lines: it was cut off"),
         (["text"], 2, 3, "line 1 is 'hello'"),
         (["nothing"], 3, 3, ": nothing was judged"),

@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from busbw.cli.compare import MEANT_FOR, command
 from busbw.cli.main import cli, guarded
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
@@ -125,6 +127,30 @@ def test_invalid_arguments_are_refused(write: Write, tmp_path: Path) -> None:
             "must be above 50% and below 100%"
             in refused("compare", a, b, "--confidence", bad).message
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--rounds 3", "--rounds is for --run, not for recorded runs"),
+        ("--expect mutes.toml", "--expect is for snapshots, not for recorded runs"),
+        ("--fail-on fail", "--fail-on is for snapshots, not for recorded runs"),
+        ("--table 1 --run= --run=", "--table is for recorded runs, not for --run"),
+        ("--expect mutes.toml --run= --run=", "--expect is for snapshots, not for --run"),
+    ],
+)
+def test_an_option_for_another_input_is_refused(write: Write, options: str, message: str) -> None:
+    a, b = str(write("a.json", 1e-3)), str(write("b.json", 1e-3))
+    error = refused("compare", *options.split(), a, b)
+    assert (error.message, error.hint) == (message, f"leave out {message.split()[0]}")
+
+
+def test_help_says_which_input_an_option_is_for() -> None:
+    sentence = (command.help or "").split("\n\n")[-1]
+    begins = ("with --run: ", "of recorded runs: ", "of snapshots: ")
+    for option in (one for one in command.params if one.name in MEANT_FOR):
+        assert isinstance(option, click.Option)
+        assert max(option.opts, key=len) in sentence or (option.help or "").startswith(begins)
 
 
 def test_the_collective_of_a_log_can_be_given(

@@ -27,7 +27,7 @@ def make_result(*cells: tuple[float, float | None, float | None, str]) -> Result
 @pytest.mark.parametrize(
     ("cells", "code", "words"),
     [
-        ([SETTLED], Exit.BAD, "busbw 0.47 GB/s +-9.3 % at 1 KiB is below --min-busbw 2.00 GB/s"),
+        ([SETTLED], Exit.BAD, "busbw 0.470 GB/s +-9.3 % at 1 KiB is below --min-busbw 2.00 GB/s"),
         ([(2.5, 2.4, 2.6, "ok")], Exit.OK, ""),
         ([SETTLED, STRADDLES], Exit.UNKNOWN, "busbw 2.56 GB/s +-69.5 % at 2 KiB; with its"),
         ([SETTLED, STRADDLES], Exit.UNKNOWN, "may be 1.51 to 3.64 GB/s; its samples did not"),

@@ -42,6 +42,8 @@ def filled(kind: Any) -> Any:
         return origin(filled(argument) for argument in arguments if argument is not Ellipsis)
     if origin is dict:
         return {filled(arguments[0]): filled(arguments[1])}
+    if issubclass(kind, tuple):
+        return kind(*map(filled, kind.__annotations__.values()))
     if issubclass(kind, msgspec.Struct):
         return kind(**{field.name: filled(field.type) for field in msgspec.structs.fields(kind)})
     if issubclass(kind, Enum):

@@ -229,6 +229,10 @@ def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
             b'{"schema": "busbw.host/1", "lines": 2}\n{"path": "/a"}',
             "a.jsonl: it has 1 of 2 lines: it was cut off",
         ),
+        (
+            b'{"schema": "busbw.host/1", "lines": 2}\n{"path": "/a"}\n{"path": "/b", "te',
+            "a.jsonl: it ends within line 3: it was cut off",
+        ),
     ],
 )
 def test_reasons_why_a_text_is_not_an_archive(data: str | bytes, message: str) -> None:

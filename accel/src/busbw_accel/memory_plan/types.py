@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from busbw.core.shown import Shown
 from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text
 from busbw_accel.memory_plan.gpt_shape import GptShape
 
 GB, MS = 1e9, 1e3
@@ -158,7 +159,7 @@ def header(plan: StatesPlan) -> str:
         f"{machine.gpu_memory / GB:.1f} GB of GPU memory, {machine.host_memory / GB:.1f} of host"
         " memory for states"
     )
-    copies = f"copies {machine.down / GB:.1f} GB/s down, {machine.up / GB:.1f} up"
+    copies = f"copies {bandwidth_text(machine.down)} GB/s down, {bandwidth_text(machine.up)} up"
     updates = f"{machine.host_adam / 1e9:.2f}e9 updates/s on the CPU"
     if machine.gpu_adam:
         updates += f", {machine.gpu_adam / 1e9:.1f} on the GPU"

@@ -7,6 +7,7 @@ from busbw_accel.memory_plan import types as memory_plan_text
 from busbw_accel.memory_plan.types import StatesPlan
 from busbw_accel.train import html, plan_text, states_text, text
 from busbw_accel.train.kinds import PlanResult, TrainResult
+from busbw_accel.train.losses import verdicts
 from busbw_accel.train.result_checks import check
 
 
@@ -49,3 +50,4 @@ MEMORY_PLAN = FileKind(
     lambda plan, width: memory_plan_text.text(plan, "", width),
     parts=memory_plan_html.parts,
 )
+LOSSES = FileKind("Losses by methods", verdicts.LossReport, verdicts.text)

@@ -1,9 +1,11 @@
 """Verdicts on the losses of a user's training by several methods, and what is refused."""
 
 import math
+from pathlib import Path
 
 import pytest
 
+import busbw
 from busbw.cli.main import guarded
 from busbw.core import json_codec
 from busbw.core.finding import Verdict
@@ -57,11 +59,13 @@ def test_rounds_that_are_alike_say_nothing_about_other_seeds() -> None:
     assert "as in --seed {round}" in text(compared)
 
 
-def test_the_file_has_what_the_table_has() -> None:
+def test_the_file_has_what_the_table_has(tmp_path: Path) -> None:
     runs = made(PLAIN, int8=[2.20, 2.31, 2.08], topk=[2.0, math.nan, 1.9])
     made_report = report(runs, 0.01)
-    read = json_codec.decode(json_codec.encode(made_report), LossReport)
-    assert text(read) == text(made_report)
+    file = tmp_path / "losses.json"
+    file.write_bytes(json_codec.encode(made_report))
+    read = busbw.load(file)
+    assert isinstance(read, LossReport) and text(read) == text(made_report)
     assert (read.ranks, read.rounds, read.loss) == (2, 3, pytest.approx(2.0))
     assert [row.verdict for row in read.methods] == [Verdict.FAIL, Verdict.FAIL]
 

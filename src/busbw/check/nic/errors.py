@@ -12,6 +12,7 @@ from busbw.check.rates import (
     HOUR_S,
     RATE_UNKNOWN,
     SINCE_DRIVER_LOADED,
+    WHEN_UNKNOWN,
     Count,
     Window,
     interval_s,
@@ -139,7 +140,7 @@ def _judge_total(port: RdmaPort, port_counts: list[Count], times: int, common: f
     message = f"its link went down {counted(times, 'time')} {SINCE_DRIVER_LOADED}"
     if times - common >= MANY_FLAPS:
         message += f"; the median of this host's ports is {common:g}" if common else ""
-        return warned(port.name, f"{message}; when is not known", *evidence, fix=fix, weight=times)
+        return warned(port.name, f"{message}; {WHEN_UNKNOWN}", *evidence, fix=fix, weight=times)
     return passed(port.name, message, *evidence)
 
 

@@ -20,6 +20,7 @@ from busbw.core.sizes import counted
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
 from busbw.host.source import Unavailable
+from busbw.ui.number_formats import bandwidth_text, nominal_text
 
 # Share of the link's rate. Azure's node health checks ask for 21 of 31.5 GB/s on A100, and for 48
 # of 63 GB/s on H100.
@@ -67,7 +68,8 @@ def check_load_rate(gpu: GpuLoad) -> Iterator[Finding]:
 def _judge_direction(gpu: GpuLoad, copies: Copies) -> Finding:
     links = Counter((sample.gen, sample.width) for sample in copies.samples)
     gen, width = max(links, key=links.__getitem__, default=(None, None))
-    link, text = pcie_rate(gen, width), f"{copies.bytes_per_s / 1e9:.1f} GB/s {copies.direction}"
+    link = pcie_rate(gen, width)
+    text = f"{bandwidth_text(copies.bytes_per_s)} GB/s {copies.direction}"
     where = f"copies {copies.direction}, {gpu.label}"
     if link is None:
         return unknown(
@@ -76,15 +78,15 @@ def _judge_direction(gpu: GpuLoad, copies: Copies) -> Finding:
             Evidence(where, text),
         )
     text_of_share = (
-        f"{text}, {copies.bytes_per_s / link:.0%} of the {link / 1e9:g} GB/s of generation {gen}"
-        f" x{width}"
+        f"{text}, {copies.bytes_per_s / link:.0%} of the {nominal_text(link)} GB/s of generation"
+        f" {gen} x{width}"
     )
     return judged(
         right=copies.bytes_per_s >= COPY_SHARE * link,
         subject=gpu.label,
         good=text_of_share,
         bad=f"only {text_of_share}",
-        evidence=(Evidence(where, text, f"{COPY_SHARE * link / 1e9:.1f} GB/s or more"),),
+        evidence=(Evidence(where, text, f"{nominal_text(COPY_SHARE * link)} GB/s or more"),),
         fix=filled(LOAD_RATE.fix, gpu=gpu.index),
         weight=1 - copies.bytes_per_s / link,
     )

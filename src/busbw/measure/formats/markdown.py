@@ -7,7 +7,7 @@ from busbw.core.finding import RunFinding
 from busbw.core.result import Result, ResultRow
 from busbw.measure.formats import table
 from busbw.ui.columns import Column
-from busbw.ui.number_formats import bandwidth_text, library, machine, problems
+from busbw.ui.number_formats import bandwidth_text, library, machine, nominal_text, problems
 
 SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
@@ -35,7 +35,7 @@ def header(result: Result) -> str:
     text = f"**{plain(result.spec.row.title)}** {known}\n\n"
     if result.ideal:
         why = plain(result.ideal.why or result.ideal.algorithm)
-        text += f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s: {why}\n\n"
+        text += f"Ideal busbw {nominal_text(result.ideal.busbw)} GB/s: {why}\n\n"
     return text + table_head(table.columns(result))
 
 

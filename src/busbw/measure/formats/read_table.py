@@ -19,17 +19,18 @@ from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, RunFinding, Verdict
-from busbw.core.result import Cell, Result, ResultRow
+from busbw.core.result import Cell, Ideal, Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure.formats import read_table_footer, read_table_head, reading
-from busbw.measure.formats.read_table_head import SIZE, Head, size_bytes
+from busbw.measure.formats.read_table_head import NUMBER, SIZE, Head, size_bytes
 from busbw.measure.formats.table import COLUMNS
 from busbw.ui.number_formats import TIME_UNITS
 
 LONGEST = 4096  # longer lines are not of a table
 NEEDED = {"size", "time", "busbw", "wrong"}  # no terminal is too narrow for these
-SMALL, BELOW = "<0.01", 0.005e9 * (1 - 1e-9)  # a busbw printed so is not larger
+SMALL, BELOW = "<0.01", 0.005e9 * (1 - 1e-9)  # older tables printed a smaller busbw so
+HALF_DIGIT = 0.05 * (1 - 1e-9)  # percent: what printing a share with one decimal rounds away
 _TITLES = [column.title for column in COLUMNS]
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 _TIME = r"(?:\d+(?:\.\d+)?|nan|inf) (?:us|ms|s)"
@@ -46,9 +47,11 @@ _SHAPES = {
     "op": r"[\w(),.+*-]*",
 }
 _ANY = r"[<>]?[\w.+/-]+"
-_NUMBER = r"\d+(?:\.\d+)?"
-_INTERVAL = rf"(?:\+-(?P<percent>{_NUMBER}) %|\((?P<least>{_NUMBER}) to (?P<most>{_NUMBER})\))"
-_CELL = re.compile(rf"[\d.<]+ GB/s {_INTERVAL} at (?P<size>{SIZE})(?P<in_place> in place)?")
+_INTERVAL = rf"(?:\+-(?P<percent>{NUMBER}) %|\((?P<least>{NUMBER}) to (?P<most>{NUMBER})\))"
+_CELL = re.compile(
+    rf"{NUMBER} GB/s(?: {_INTERVAL})? at (?P<size>{SIZE})(?P<in_place> in place)?"
+    rf"(?:, (?P<share><?{NUMBER}) % of ideal)?"
+)
 SOURCE = "busbw's table"
 
 
@@ -264,6 +267,7 @@ class _Rows:
         algbw = busbw / self._factor if self._factor else math.nan
         if "algbw" in facts:
             algbw = self._rate(facts["algbw"], row, time_s, 1.0)
+        busbw = _of_share(busbw, facts.get("ideal"), self._head.ideal)
         cell = Cell(time_s, algbw, busbw, _whole(facts["wrong"]))
         if facts.get("cputime", "-") != "-":
             cell.cpu_time_s = _seconds(facts["cputime"])
@@ -279,8 +283,6 @@ class _Rows:
     def _in_place(self, facts: dict[str, str], row: ResultRow) -> Cell | None:
         """The in-place run, of which the table has only the busbw."""
         text = facts.get("in-place", "-")
-        if text == SMALL:
-            return self._of_in_place(Cell(math.nan, math.nan, BELOW / 2), facts)
         busbw = _number(text) * 1e9
         if not math.isfinite(busbw):
             return None
@@ -322,6 +324,17 @@ class _Rows:
         return row.count * multiple * dtype.itemsize
 
 
+def _of_share(busbw: float, share: str | None, ideal: Ideal | None) -> float:
+    """The rate nearest to `busbw` whose share of the ideal reads as `share`, which may have more
+    digits.
+    """
+    percent = 0.0 if share == "<0.1" else _number(share or "-")
+    if ideal is None or not ideal.busbw or not math.isfinite(percent):
+        return busbw
+    least, most = ((percent + side) / 100 * ideal.busbw for side in (-HALF_DIGIT, HALF_DIGIT))
+    return min(max(busbw, least), most)
+
+
 def _seconds(text: str) -> float:
     number, unit = text.split()
     return float(number) * next(scale for scale, name in TIME_UNITS if name == unit)
@@ -361,14 +374,17 @@ def _take_peak(result: Result, footer: Sequence[str]) -> None:
                 continue
             if stopped == "unstable" or (named["in_place"] and named["percent"]):
                 cell.stopped = stopped
-            if named["in_place"]:
+            if named["in_place"] and cell.busbw > 0:
+                ratio = _of_share(cell.busbw, named["share"], result.ideal) / cell.busbw
+                cell.time_s, cell.algbw = cell.time_s / ratio, cell.algbw * ratio
+                cell.busbw *= ratio
                 _set_printed_interval(cell, named)
 
 
 def _set_printed_interval(cell: Cell, printed: re.Match[str]) -> None:
     if printed["percent"]:
         _set_interval(cell, float(printed["percent"]))
-    elif math.isfinite(cell.time_s) and float(printed["most"]) > 0:
+    elif printed["most"] and math.isfinite(cell.time_s) and float(printed["most"]) > 0:
         moved = cell.time_s * cell.busbw * 1e-9
         least = float(printed["least"])
         cell.low_s = moved / float(printed["most"])

@@ -17,14 +17,14 @@ from busbw.ui.number_formats import nccl_version_number
 
 MAX_RANKS = 1 << 20  # more are not the ranks of a job
 SIZE = rf"\d{{1,20}}(?:\.\d{{1,20}})? (?:{'|'.join(UNITS)})"
-_NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 _MACHINE = re.compile(r"(\d{1,9} x .+) on (\d{1,9}) hosts?(?:, |$)")
 _DEVICES = re.compile(r"(?:^|, )(\d{1,9}) x (.+?)(?=, \d{1,9} x |$)")
 _SWEEP = re.compile(
     rf"(?P<sizes>{SIZE}.*?)"
     r"(?:, (?P<dtype>\w+), (?:"
-    rf"medians to (?P<precision>{_NUMBER}) % with (?P<confidence>{_NUMBER}) % confidence"
-    rf"|(?P<fixed>\d{{1,9}}) iterations?, (?P<fixed_confidence>{_NUMBER}) % intervals)"
+    rf"medians to (?P<precision>{NUMBER}) % with (?P<confidence>{NUMBER}) % confidence"
+    rf"|(?P<fixed>\d{{1,9}}) iterations?, (?P<fixed_confidence>{NUMBER}) % intervals)"
     r"|, (?P<iters>\d{1,9}) iterations?)?; busbw = "
 )
 _SIZES = re.compile(
@@ -32,7 +32,7 @@ _SIZES = re.compile(
     rf"(?:, factor (?P<factor>\d{{1,9}})|, step (?P<step>{SIZE}))?"
     rf"(?:, the smallest rounded down to {SIZE})?(?:, counts (?P<counts>.+))?$"
 )
-_IDEAL = re.compile(rf"ideal busbw ({_NUMBER}) GB/s \((.+?)(?:, bound by (.+))?\)$")
+_IDEAL = re.compile(rf"ideal busbw ({NUMBER}) GB/s \((.+?)(?:, bound by (.+))?\)$")
 _REDUCED = re.compile(rf"({SIZE}) does not fit in memory: the largest size is ({SIZE})$")
 
 

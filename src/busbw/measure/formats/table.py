@@ -28,6 +28,7 @@ from busbw.ui.number_formats import (
     machine,
     micro_text,
     no_headline,
+    nominal_text,
     op_column,
     percent,
     percent_text,
@@ -164,13 +165,13 @@ COLUMNS: tuple[Column, ...] = (
         title="algbw",
         unit="GB/s",
         value=lambda result, figure: bandwidth_text(figure.cell.algbw),
-        width=6,
+        width=7,
     ),
     Column(
         title="busbw",
         unit="GB/s",
         value=lambda result, figure: bandwidth_text(figure.cell.busbw),
-        width=6,
+        width=7,
     ),
     Column(title="ideal", unit="%", value=_share, width=5),
     Column(title="in-place", unit="GB/s", value=_in_place, width=8),
@@ -263,7 +264,7 @@ def header(result: Result, width: int | None = None, *, ran: bool = False) -> st
     text = ", ".join(fact for fact in facts if fact) + "\n"
     text += f"{sweep}{' ' if fits else CONTINUED}{formula}\n"
     if result.ideal:
-        ideal = bandwidth_text(result.ideal.busbw)
+        ideal = nominal_text(result.ideal.busbw)
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""
         text += f"ideal busbw {ideal} GB/s ({result.ideal.algorithm}{binding})\n"
     if result.reduced_max_bytes is not None:

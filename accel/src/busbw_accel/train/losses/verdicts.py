@@ -6,10 +6,13 @@ same seeds. Steps of one run follow each other, and are not independent samples.
 
 import math
 from statistics import fmean
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.finding import Verdict
+from busbw.core.shown import Shown
 from busbw.core.sizes import counted
 from busbw.stats.rounds import Interval, mean_interval
 from busbw.ui.columns import Column, aligned, wrapped
@@ -31,25 +34,25 @@ COLUMNS = (
 
 
 class MethodLoss(msgspec.Struct, frozen=True):
-    """A row of the table. `share`: above the loss of plain DDP, as a share of it."""
+    """A row of the table."""
 
     method: str
-    loss: float
-    share: float
-    interval: Interval | None
+    loss: Annotated[float, Meta(description="mean of the last quarter of the steps")]
+    share: Annotated[float, Meta(description="above the loss of plain DDP, as a share of it")]
+    interval: Annotated[Interval | None, Meta(description="of `share`; null with one round")]
     verdict: Verdict
     text: str
 
 
-class LossReport(msgspec.Struct, kw_only=True):
-    """The comparison of a training's losses; `loss` is that of plain DDP."""
+class LossReport(Shown, msgspec.Struct, kw_only=True, tag="busbw.losses/1", tag_field="schema"):
+    """The comparison of a training's losses by each method with those by plain DDP."""
 
-    name: str
+    name: Annotated[str, Meta(description="of the training's command")]
     ranks: int
-    rounds: int
+    rounds: Annotated[int, Meta(description="in each, every method trains with the same seeds")]
     steps: int
-    tolerance: float
-    loss: float
+    tolerance: Annotated[float, Meta(description="of a higher loss, as a share")]
+    loss: Annotated[float, Meta(description="that of plain DDP")]
     methods: list[MethodLoss]
     notes: list[str] = []
 
