@@ -103,6 +103,7 @@ FILES: dict[str, Callable[[], str]] = {
     "docs/README.md": indexes.readme,
     "docs/llms.txt": indexes.llms,
     "docs/terminal.svg": terminal_picture.picture,
+    "docs/how-to/watch-job.svg": terminal_picture.watched_job,
 }
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from markdown_table import code, table
 
 from busbw.check import metrics as check_metrics
-from busbw.core.link_samples import METRICS_PORT
+from busbw.core.link_samples import JOB_METRICS_PORT, METRICS_PORT
 from busbw.core.watch_counters import ethtool_names, port_counters
+from busbw.job.live import prometheus as job_metrics
 from busbw.ui.metric_text import GAUGE
 from busbw.watch import metric_names, prometheus
 from busbw.watch.metric_names import Metric
@@ -30,7 +31,7 @@ _LABELS = {
 
 
 def exported() -> str:
-    """What `busbw check` exports, then what `busbw watch` does."""
+    """What `busbw check` exports, then what `busbw watch` and `busbw watch job` do."""
     return (
         "What busbw exports to Prometheus. Every name begins with `busbw_`. The column `near` is"
         " the metric of node_exporter (`node_*`) or dcgm-exporter (`DCGM_*`) with the same or"
@@ -42,6 +43,7 @@ def exported() -> str:
         " driver is reloaded. A counter that a driver lacks is absent.\n\n"
         + _others()
         + "".join(_part(*part) for part in _PARTS)
+        + _jobs()
     )
 
 
@@ -57,6 +59,20 @@ def _checks() -> str:
         " given, `unknown` a part that did not answer. A check whose verdict changes gets another"
         " series, and Prometheus ends the earlier one with the next scrape.\n\n"
         + table(("metric", "type", "labels", "meaning"), rows)
+    )
+
+
+def _jobs() -> str:
+    rows = [
+        (code(name), kind, ", ".join(("run", *labels)), meaning)
+        for name, (kind, meaning, labels) in job_metrics.METRICS.items()
+    ]
+    return (
+        f"## `busbw watch job --listen`\n\nThe port is {JOB_METRICS_PORT} if none is given. `run`"
+        " is the name of the job's folder. `kind` is what is wrong in a word, as `late` or"
+        f" `stopped`, or `{job_metrics.NO_KIND}`; `verdict` is `fail`, `warn`, `unknown` or `pass`."
+        " What is not known is absent: without steps of DistributedDataParallel there are no"
+        " times.\n\n" + table(("metric", "type", "labels", "meaning"), rows)
     )
 
 

@@ -23,7 +23,7 @@ RESULTS = {
     "busbw.replay/1": "Replay of a pattern",
 }
 # files of JSON lines: the schema is that of a line
-LINES = {"busbw.watch/1", pattern.SCHEMA, snapshot.SCHEMA}
+LINES = {pattern.SCHEMA, snapshot.SCHEMA} | {kind.name for kind in KINDS if kind.lines}
 # What a file holds, and its structure, by the value of its key `schema`.
 FILES: dict[str, tuple[str, Any]] = {
     **{name: (RESULTS[name], structure) for name, structure in structures().items()},

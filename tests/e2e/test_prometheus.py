@@ -13,14 +13,17 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from exposition import everything
+from live_job import looks, write_job
 
+from busbw.core.finding import Verdict
+from busbw.job.live.prometheus import JobPage
 from busbw.launch.manifest import alerts, filler
 from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
@@ -72,6 +75,26 @@ def full_page(token: str) -> Iterator[str]:
         now_s = time.time()
         return prometheus.render(everything(int(1000 * (now_s - begin_s)), now_s))
 
+    with served(page, token) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def job_page(token: str) -> Iterator[str]:
+    """The address of a page of a watched job whose steps became longer, and of which a rank is
+    late now.
+    """
+    watched = JobPage("run1")
+    seen = (("unknown", "still", []), ("warn", "longer", []), ("warn", "late", [1]))
+    for verdict, kind, suspects in seen:
+        (look,) = looks(1, verdict=Verdict(verdict), kind=kind, suspects=suspects)
+        watched.take(look)
+    with served(lambda: watched.text, token) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def served(page: Callable[[], bytes], token: str) -> Iterator[str]:
     exporter = Exporter("127.0.0.1", 0, page, CONTENT_TYPE, token)
     try:
         yield urllib.parse.urlsplit(exporter.url).netloc
@@ -123,8 +146,8 @@ def compared(expression: str) -> str:
 
 @pytest.fixture
 def scraped(tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes a watch of this host, a page with every counter, and a
-    node_exporter with the verdicts of this host.
+    """A Prometheus that scrapes a watch of this host, a page with every counter, a watch of a job, a
+    page with a late rank of a job, and a node_exporter with the verdicts of this host.
     """
     (tmp_path / "token").write_text("hunter2\n")
     (tmp_path / "token").chmod(0o600)
@@ -134,12 +157,17 @@ def scraped(tmp_path: Path) -> Iterator[Prometheus]:
     words = ["--format", "prometheus", "--output", str(file)]
     done = subprocess.run([*busbw, "check", *words], timeout=LIMIT_S, check=False)
     assert done.returncode in (0, 1, 3)
-    watch, node, own = free_address(), free_address(), free_address()
-    with full_page("hunter2") as page, contextlib.ExitStack() as stack:
-        config = configuration(tmp_path, {"node": [node], "busbw": [watch, page]})
+    (tmp_path / "run2").mkdir()
+    write_job(tmp_path / "run2")
+    watch, job, node, own = (free_address() for _ in range(4))
+    with full_page("hunter2") as page, job_page("hunter2") as late, contextlib.ExitStack() as stack:
+        targets = {"node": [node], "busbw": [watch, page], "busbw-job": [job, late]}
+        config = configuration(tmp_path, targets)
+        secret = ["--token-file", f"{tmp_path}/token"]
         for number, command in enumerate(
             (
-                [*busbw, "watch", "--listen", watch, "--token-file", f"{tmp_path}/token"],
+                [*busbw, "watch", "--listen", watch, *secret],
+                [*busbw, "watch", "job", f"{tmp_path}/run2", "--listen", job, *secret],
                 [
                     "prometheus-node-exporter",
                     f"--web.listen-address={node}",
@@ -162,7 +190,8 @@ def test_every_query_and_rule_has_data_in_prometheus(scraped):
     dashboard = json.loads(filler.plain("grafana-dashboard.json"))
     queries = [part["expr"] for panel in dashboard["panels"] for part in panel.get("targets", [])]
     filled = [
-        query.replace("$__rate_interval", "30s").replace("$instance", ".*") for query in queries
+        re.sub(r"\$(instance|run)", ".*", query.replace("$__rate_interval", "30s"))
+        for query in queries
     ]
     rules = [rule for group in scraped.get("rules")["groups"] for rule in group["rules"]]
     filled += [
@@ -173,8 +202,9 @@ def test_every_query_and_rule_has_data_in_prometheus(scraped):
     assert len(rules) >= 12 and len(filled) > len(queries)
     assert [query for query in filled if not scraped.query(query)] == []
     assert {rule["health"] for rule in scraped.get("rules")["groups"][0]["rules"]} == {"ok"}
-    targets = scraped.get("targets")["activeTargets"]
-    assert [target["health"] for target in targets] == ["up"] * 3, targets
+    assert scraped.query('busbw_job_ranks{run="run2",state="running"} == 3')
+    up = scraped.query("max_over_time(up[5m])")  # on a busy machine a scrape may exceed its time
+    assert [series["value"][1] for series in up] == ["1"] * 5, scraped.get("targets")
     metadata = scraped.get("metadata")
     twice = [name for name, of in metadata.items() if len({row["type"] for row in of}) > 1]
     assert twice == []

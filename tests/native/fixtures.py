@@ -4,6 +4,8 @@ Skips, with the reason, if this machine cannot emulate hosts.
 """
 
 import contextlib
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,19 @@ import pytest
 import rails
 from abi import NET_TABLES
 
+DRIVER = Path(__file__).with_name("fake_libcuda.c")
 Job = Callable[..., tuple[peers.Peer, peers.Peer]]
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the driver, built."""
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc: make test-tools")
+    folder = tmp_path_factory.mktemp("driver")
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run(["gcc", *flags, "-o", folder / "libcuda.so.1", DRIVER], check=True)
+    return folder
 
 
 def _rails(count: int, family: str) -> Iterator[rails.Rails]:

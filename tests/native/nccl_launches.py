@@ -52,9 +52,12 @@ class Gpu:
 class Communicator:
     """Calls and launches of one communicator."""
 
-    def __init__(self, profiler: Profiler, gpu: Gpu, number: int = 0) -> None:
+    def __init__(
+        self, profiler: Profiler, gpu: Gpu, number: int = 0, rank: int = 0, ranks: int = 2
+    ) -> None:
         self.profiler, self.gpu, self.number = profiler, gpu, number
-        self.context, self.mask = profiler.init(0x1000 + number, b"comm %d" % number, 0, 2, 1)
+        name = b"comm %d" % number
+        self.context, self.mask = profiler.init(0x1000 + number, name, rank, ranks, 1)
         self.sequence = 0
 
     @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Calls timed by CUDA events around each launch, with a driver whose events have known times."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,22 +17,10 @@ from busbw.pattern.collector import Collector
 from busbw.pattern.readers import profiler
 
 PROGRAM = Path(__file__).with_name("nccl_launches.py")
-DRIVER = Path(__file__).with_name("fake_libcuda.c")
 VERSIONS = (5, 6, 7)
 MASKS = {5: 0xF06, 6: 0x1F06, 7: 0x1F06}
 KERNEL_CH = 0x40
 Run = Callable[..., tuple[ProcessFile, list[ProfiledCall], str]]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the driver, built."""
-    if shutil.which("gcc") is None:
-        pytest.skip("no gcc: make test-tools")
-    folder = tmp_path_factory.mktemp("driver")
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
-    subprocess.run(["gcc", *flags, "-o", folder / "libcuda.so.1", DRIVER], check=True)
-    return folder
 
 
 @pytest.fixture

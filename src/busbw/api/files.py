@@ -14,7 +14,6 @@ from busbw.check.shell_words import word
 from busbw.core.errors import UsageError
 from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
 from busbw.core.gzip_stream import unpacked
-from busbw.core.link_samples import WatchInterval
 from busbw.core.pattern import Pattern
 from busbw.core.result import Outcome, Result
 from busbw.history.exported import split
@@ -25,7 +24,7 @@ from busbw.report.read import read
 from busbw.report.registry import kind
 
 TRACE = "kineto"  # of all that may be larger than the memory
-FileObject = msgspec.Struct | Pattern | list[WatchInterval]
+FileObject = msgspec.Struct | Pattern | list[msgspec.Struct]
 
 
 def load(
@@ -36,7 +35,7 @@ def load(
     A measurement is a Result, or another Outcome. A check, a link test, a comparison or a
     prediction is its report; a snapshot or a kernel log is the CheckReport of its checks. A capture
     or trace of an application is a Pattern; so is a directory with those of all ranks. A directory
-    of snapshots is a ClusterReport. Counters of links are a list of their intervals.
+    of snapshots is a ClusterReport. A watch is a list of its intervals.
 
     `collective` is that of a log that does not name it; `table` chooses one of several in a log,
     from 1 on. UsageError for a file that cannot be read, is broken, or holds none of these.

@@ -1,37 +1,32 @@
 """`busbw watch`: the counters of a host's links over time."""
 
-import os
 import platform
 import shutil
-import stat
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from busbw.check.shell_words import word
 from busbw.cli import watch_job
 from busbw.cli.checks.arguments import refuse_before_subcommand
-from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
+from busbw.cli.metrics_server import metrics_address, metrics_options
+from busbw.cli.options.parameters import COUNT, Seconds, is_given
 from busbw.cli.options.shared import fail_on_option
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import is_terminal, takes_escapes, width
-from busbw.core.errors import Exit, UsageError
+from busbw.core.errors import Exit
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.link_samples import WatchInterval
-from busbw.core.sizes import counted
-from busbw.ui.metric_text import CONTENT_TYPE
+from busbw.ui.redraw import CLEAR_SCREEN
 from busbw.watch import prometheus
 from busbw.watch import text as view
-from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, address, is_loopback
+from busbw.watch.exporter import DEFAULT_ADDRESS
 from busbw.watch.reader import LinkSelection, SampleReader
 from busbw.watch.totals import Page
 from busbw.watch.watcher import Watcher, event_of_signals, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
-MAX_TOKEN = 1 << 16
-MIN_TOKEN = 8  # characters, beyond loopback
 TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[WatchInterval], None]
 
@@ -70,22 +65,7 @@ Show = Callable[[WatchInterval], None]
     show_default=True,
     help="output on stdout",
 )
-@click.option(
-    "--listen",
-    default="",
-    is_flag=False,
-    flag_value=DEFAULT_ADDRESS,
-    metavar="[HOST:PORT]",
-    help=(
-        "serve metrics to Prometheus, and print nothing unless --format is given  [without a"
-        f" value: {DEFAULT_ADDRESS}]"
-    ),
-)
-@click.option(
-    "--token-file",
-    type=File(),
-    help="file with the token that scrapers must send; required beyond loopback",
-)
+@metrics_options(DEFAULT_ADDRESS)
 @fail_on_option
 @click.pass_context
 def command(
@@ -111,10 +91,7 @@ def command(
         refuse_before_subcommand(context, context.invoked_subcommand)
         return int(Exit.OK)
     last = None if seconds is None else max(1, round(seconds / interval_s))
-    token = _token(token_file)
-    where = address(listen, token) if listen else None
-    if where and token_file and not is_loopback(where[0]):
-        _refuse_guessable(token_file, token)
+    where = metrics_address(listen, token_file)
     with ExitStack() as undo:
         reader = SampleReader(LinkSelection(ports, gpus=not no_gpus, system=format_name != TABLE))
         undo.callback(reader.close)
@@ -122,9 +99,7 @@ def command(
         first = reader.read()
         page = Page(first)
         if where:
-            exporter = Exporter(*where, lambda: prometheus.render(page.shown), CONTENT_TYPE, token)
-            undo.callback(exporter.close)
-            print_err(f"note: serving {exporter.url}")
+            where.serve(lambda: prometheus.render(page.shown), undo)
         show = _output(format_name) if not listen or is_given("format_name") else None
         watcher = Watcher(platform.node(), first)
         verdicts = set[Verdict]()
@@ -139,56 +114,6 @@ def command(
     return int(Exit.OK if where else exit_of(verdicts, fail_on))
 
 
-def _token(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        with file.open(encoding="utf-8") as opened:
-            _refuse_untrusted(file, os.fstat(opened.fileno()))
-            text = opened.read(MAX_TOKEN).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--token-file {file}: {getattr(error, 'strerror', None) or error}",
-            "name a file with the token",
-        ) from error
-    if not text:
-        raise UsageError(f"--token-file {file}: it is empty", "write the token into it")
-    return text
-
-
-def _refuse_untrusted(file: Path, status: os.stat_result) -> None:
-    """UsageError if other users could have written the token."""
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(
-            f"--token-file {file}: mode {mode:04o}, other users can change the token",
-            f"chmod 600 {word(str(file))}",
-        )
-    if status.st_uid not in (os.geteuid(), 0):
-        owner = f"owned by user {status.st_uid}, who is neither you nor root"
-        quoted = word(str(file))
-        raise UsageError(
-            f"--token-file {file}: mode {mode:04o}, {owner}",
-            f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}",
-        )
-
-
-def _refuse_guessable(file: Path, token: str) -> None:
-    """UsageError if users of this host could have read the token, or others could guess it."""
-    mode = stat.S_IMODE(file.stat().st_mode)
-    quoted = word(str(file))
-    if mode & stat.S_IROTH:
-        raise UsageError(
-            f"--token-file {file}: mode {mode:04o}, all users can read the token",
-            f"chmod 600 {quoted}",
-        )
-    if len(token) < MIN_TOKEN:
-        raise UsageError(
-            f"--token-file {file}: a token of {counted(len(token), 'character')} can be guessed",
-            f"(umask 077; openssl rand -hex 32 > {quoted})",
-        )
-
-
 def _output(format_name: str) -> Show:
     """The function that prints an interval. Reasons for missing counters are printed once; on a
     terminal below the table.
@@ -196,7 +121,7 @@ def _output(format_name: str) -> Show:
     if format_name == JSON:
         return lambda watched: print_out(view.line(watched))
     if format_name == TABLE and is_terminal() and takes_escapes():
-        print_out("\x1b[2J", controls=True)
+        print_out(CLEAR_SCREEN, controls=True)
         return lambda watched: print_out(
             view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True
         )

@@ -17,6 +17,7 @@ HOST = "host"  # the subject of CPU time and memory
 # and outside 9090 to 9999, which other exporters have:
 # https://github.com/prometheus/prometheus/wiki/Default-port-allocations
 METRICS_PORT = 28729
+JOB_METRICS_PORT = METRICS_PORT + 1  # of `busbw watch job --listen`, on the same host
 
 # Kinds of links. `rdma` is an RDMA device of another link layer.
 IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvlink", "pcie"
@@ -46,6 +47,24 @@ class CounterGroup(msgspec.Struct, frozen=True):
     values: dict[str, int]
 
 
+class GpuState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What slows a GPU, and who uses it."""
+
+    bus: str
+    index: int | None = None
+    sm_mhz: int | None = None
+    sm_max_mhz: int | None = None
+    reasons: int | None = None  # bits of core/clock_reasons.csv
+    temperature_c: int | None = None
+    power_w: int | None = None
+    pcie_gen: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlinks: int = 0  # active
+    processes: dict[int, str] | None = None  # names by pid
+    busy: dict[int, int] | None = None  # per cent of the GPU's time by pid, where it computed
+
+
 class HostSample(msgspec.Struct, frozen=True):
     """One reading of a host.
 
@@ -58,6 +77,7 @@ class HostSample(msgspec.Struct, frozen=True):
     links: tuple[HostLink, ...]
     groups: dict[tuple[str, str], CounterGroup]
     unread: tuple[str, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
 
 
 class SlaveFlow(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Limits of the control groups that this process is in, version 1 or 2."""
+"""Limits of the control groups that a process, by default this one, is in, version 1 or 2."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from busbw.host.settings import named_counts
 from busbw.host.source import Source
 
 OWN, MOUNT = "/proc/self/cgroup", "/sys/fs/cgroup"
+SELF = "self"  # as a pid in /proc
 MIN_PERIODS = 10  # of a CPU quota, by default 0.1 s each
 NONE = 1 << 62  # version 1 writes a number of about 2^63 where there is no limit
 FILES = {
@@ -43,13 +44,13 @@ class Quota:
     periods: int
 
 
-def directories(source: Source, controller: str) -> list[str]:
-    """Directories of this process's group and of the groups above it, up to the root.
+def directories(source: Source, controller: str, pid: str = SELF) -> list[str]:
+    """Directories of a process's group and of the groups above it, up to the root.
 
     Empty if they are not known or not mounted. A container may show its group's path on the host,
     but its own group's files at the mount.
     """
-    for line in (source.read(OWN).text or "").splitlines():
+    for line in (source.read(f"/proc/{pid}/cgroup").text or "").splitlines():
         _, _, entry = line.partition(":")
         controllers, _, path = entry.partition(":")
         base = MOUNT if controllers == "" else f"{MOUNT}/{controller}"
@@ -88,9 +89,9 @@ def _cached_file_bytes(source: Source, folder: str) -> int:
     return counts.get("total_inactive_file", counts.get("inactive_file", 0))
 
 
-def quotas(source: Source) -> list[Quota]:
-    """CPU quotas on the way to the root."""
-    read = (_quota(source, folder) for folder in directories(source, "cpu"))
+def quotas(source: Source, pid: str = SELF) -> list[Quota]:
+    """CPU quotas of a process on the way to the root."""
+    read = (_quota(source, folder) for folder in directories(source, "cpu", pid))
     return [quota for quota in read if quota]
 
 

@@ -11,8 +11,10 @@ import time
 from typing import Any
 
 from busbw.core.counters import Counter
+from busbw.core.link_samples import GpuState
 from busbw.core.watch_counters import link_errors, nvlink_counters
 from busbw.host.gpu import short_bus
+from busbw.host.gpu_state import gpu_state
 from busbw.host.nvml import ask, field_value, start
 
 ALL_LINKS = 0xFFFFFFFF  # UINT_MAX as scope: the sum over all links of the GPU (nvml.h)
@@ -68,6 +70,10 @@ class GpuTraffic:
             bus: (time.monotonic(), self._values(handle, link_errors()))
             for bus, handle in self._handles.items()
         }
+
+    def states(self) -> tuple[GpuState, ...]:
+        """What slows the GPUs, and who uses them."""
+        return tuple(gpu_state(self._nvml, bus, handle) for bus, handle in self._handles.items())
 
     def _pcie(self, handle: Any) -> Stamped:
         fields = {}

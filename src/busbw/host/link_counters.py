@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.link_samples import HOST, NVLINK, PCIE, CounterGroup, HostLink, HostSample
+from busbw.core.link_samples import HOST, NVLINK, PCIE, CounterGroup, GpuState, HostLink, HostSample
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import ethtool_names, tcp_names
 from busbw.host import ethtool
@@ -39,7 +39,8 @@ OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}
 class LinkCounters:
     """Reads the links of a host that match `names`, all links by default.
 
-    With `gpus` it reads the links of GPUs too, with `system` also CPUs, memory and queue pairs.
+    With `gpus` it reads the links of GPUs too, with `states` also what slows GPUs and who uses
+    them, with `system` CPUs, memory and queue pairs.
     Links named in `without` are left out. Errors of GPUs are read again after `errors_every_s`.
     `note` is called with the name of a link, or NVML, before it is read, so that another process
     can see which of them hangs.
@@ -53,13 +54,14 @@ class LinkCounters:
         names: Collection[str] = (),
         *,
         gpus: bool = True,
+        states: bool = False,
         system: bool = False,
         errors_every_s: float = ERRORS_EVERY_S,
         without: Collection[str] = (),
         note: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self._source, self._names = source or LiveMachine(), tuple(names)
-        self._without, self._note = frozenset(without), note
+        self._without, self._note, self._states = frozenset(without), note, states
         # The files of interfaces are opened again when links change, the others once.
         self._interface_files, self._host_files = ExitStack(), ExitStack()
         self._identities = itertools.count(1)
@@ -107,7 +109,8 @@ class LinkCounters:
         if self._gpus:
             self._note(NVML)
             groups |= self._gpus.read()
-        return HostSample(at_s, self._links, groups, tuple(self._unread))
+        states = self._gpus.states() if self._gpus and self._states else ()
+        return HostSample(at_s, self._links, groups, tuple(self._unread), states)
 
     def _devices(self) -> dict[str, dict[str, int]]:
         return device_counters(self._dev() or b"") if self._dev else {}
@@ -260,6 +263,9 @@ class _Gpus:
             self._due_s = now + self._errors_every_s
             self._errors = self._groups(self._nvml.errors(), "errors")
         return self._groups(self._nvml.traffic(), "traffic") | self._errors
+
+    def states(self) -> tuple[GpuState, ...]:
+        return self._nvml.states() if self._nvml else ()
 
     def _groups(
         self, read: dict[str, tuple[float, dict[str, int]]], kind: str

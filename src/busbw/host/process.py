@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 LIMIT_S = 1.0
+TICKS = os.sysconf("SC_CLK_TCK")
 Result = TypeVar("Result")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GONE = ""
@@ -135,6 +136,18 @@ def start_time(pid: int) -> int:
     """
     fields = _stat_words(read_proc(pid, "stat"))
     return int(fields[19]) if fields and fields[0] not in ENDED else 0
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of all threads of the process, in user mode and in the kernel; 0 without one."""
+    fields = _stat_words(read_proc(pid, "stat"))
+    return (int(fields[11]) + int(fields[12])) / TICKS if len(fields) > 12 else 0.0
+
+
+def variables(pid: int) -> dict[str, str]:
+    """The environment with which the process was started; OSError as of `read_memory_file`."""
+    words = read_memory_file(pid, "environ").decode(errors="replace").split("\0")
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def state(pid: int) -> str:

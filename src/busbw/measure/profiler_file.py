@@ -5,8 +5,9 @@ The layout is that of native/crates/events. The ring is read too, because a proc
 had no time to empty it.
 """
 
+import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +19,12 @@ HEADER_BYTES, TEXT_AT = 4096, 128
 _HEADER = struct.Struct("<8s14Q")
 _TEXT_BYTES = struct.Struct("<Q")
 _RECORD = struct.Struct("<Q8BIi5Q")
+RECORD_BYTES = _RECORD.size
 COMM, TEXT, COLL_CALL, P2P_CALL, COLL, P2P, TIMED, COMM_END, CALL_TIMING, DEFERRED = range(1, 11)
 UNKNOWN = 255
+# Variables of launchers. RANK is first, because torchrun may run under any other launcher.
+RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+WORLD_NAMES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
 class ProfilerRecord(NamedTuple):
@@ -72,22 +77,21 @@ class ProcessFile:
     @property
     def rank(self) -> int | None:
         """The rank of the process in its job, from its launcher's variables; None without any."""
-        # RANK is first, because torchrun may run under any other launcher.
-        return self._number("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+        return stated(self.facts, RANK_NAMES)
 
     @property
     def world(self) -> int:
         """The number of ranks of the job; 0 if no variable says."""
-        size = self._number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-        return size or 0
+        return stated(self.facts, WORLD_NAMES) or 0
 
-    def _number(self, *names: str) -> int | None:
-        """The value of the first of these variables that is a number."""
-        for name in names:
-            value = self.facts.get(name, "")
-            if value.isdecimal():
-                return int(value)
-        return None
+
+def stated(variables: Mapping[str, str], names: Sequence[str]) -> int | None:
+    """The value of the first of these variables that is a number."""
+    for name in names:
+        value = variables.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return None
 
 
 def read(path: Path) -> ProcessFile:
@@ -100,6 +104,31 @@ def parse(data: bytes, name: str) -> ProcessFile:
 
     UsageError if it is not such a file.
     """
+    file, ring = parse_header(data, name)
+    file.broken = max(0, len(data) - ring.end) % RECORD_BYTES
+    file.records = _records(data, ring.end)
+    # Without a shared mapping, as on NFS, records are written before their number is.
+    last = file.records[-1].ticket if file.records else 0
+    file.dropped += max(ring.head, last) - len(file.records)
+    return file
+
+
+class Ring(NamedTuple):
+    """The ring of a file: records that it has room for, that were put in so far, and that have left
+    it since, to behind `end`. On a file system of a network it has no room.
+    """
+
+    capacity: int
+    head: int
+    tail: int
+
+    @property
+    def end(self) -> int:
+        return HEADER_BYTES + self.capacity * RECORD_BYTES
+
+
+def parse_header(data: bytes, name: str) -> tuple[ProcessFile, Ring]:
+    """The file without its records, from its first HEADER_BYTES; UsageError as of `parse`."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         raise UsageError(
             f"{name}: not a file of busbw's profiler plugin",
@@ -110,7 +139,7 @@ def parse(data: bytes, name: str) -> ProcessFile:
         version,
         capacity,
         head,
-        _,
+        tail,
         dropped,
         untimed,
         no_event,
@@ -132,13 +161,12 @@ def parse(data: bytes, name: str) -> ProcessFile:
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     file = ProcessFile(name, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
     file.no_event, file.captured, file.failed = no_event, captured, failed
-    ring_end = HEADER_BYTES + capacity * _RECORD.size
-    file.broken = max(0, len(data) - ring_end) % _RECORD.size
-    file.records = _records(data, ring_end)
-    # Without a shared mapping, as on NFS, records are written before their number is.
-    last = file.records[-1].ticket if file.records else 0
-    file.dropped += max(head, last) - len(file.records)
-    return file
+    return file, Ring(capacity, head, tail)
+
+
+def unpacked(data: bytes) -> Iterator[ProfilerRecord]:
+    """The records in `data`, which has whole ones."""
+    return itertools.starmap(ProfilerRecord, _RECORD.iter_unpack(data))
 
 
 def _records(data: bytes, ring_end: int) -> list[ProfilerRecord]:
@@ -149,8 +177,8 @@ def _records(data: bytes, ring_end: int) -> list[ProfilerRecord]:
     """
     by_ticket = {}
     for first, end in ((HEADER_BYTES, min(ring_end, len(data))), (ring_end, len(data))):
-        records = max(0, end - first) // _RECORD.size
-        whole_records = memoryview(data)[first : first + records * _RECORD.size]
+        records = max(0, end - first) // RECORD_BYTES
+        whole_records = memoryview(data)[first : first + records * RECORD_BYTES]
         for fields in _RECORD.iter_unpack(whole_records):
             if fields[0]:
                 by_ticket[fields[0]] = ProfilerRecord(*fields)

@@ -3,7 +3,7 @@ ranks recorded of one call, and notes what is missing.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count, pairwise
 
@@ -23,7 +23,7 @@ from busbw.pattern.collector import (
 from busbw.pattern.lateness import waits
 from busbw.pattern.lateness.judge import JobRanks, lateness
 from busbw.pattern.lateness.steps import Member, RankCall
-from busbw.pattern.merge import POINT_TO_POINT, JoinedCall, ObservedCall, merge
+from busbw.pattern.merge import POINT_TO_POINT, JoinedCall, MergedCalls, ObservedCall, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
 _BACK_US = 1000.0
@@ -34,11 +34,19 @@ def pattern(collector: Collector) -> Pattern:
     return _Builder(collector).pattern()
 
 
+def rank_calls(collector: Collector) -> tuple[list[RankCall], JobRanks]:
+    """All calls in their order with what each rank has of them, also without times; and the ranks
+    of the job.
+    """
+    builder = _Builder(collector)
+    return list(builder.calls_of_ranks()), builder.job_ranks()
+
+
 class _Builder:
     def __init__(self, collector: Collector) -> None:
         self._from = collector
         self._header = collector.header
-        stated = _stated_ranks(collector.ranks, collector.groups)
+        stated = stated_ranks(collector.ranks, collector.groups)
         self._header.ranks_known = bool(stated) or not collector.ranks
         self._ranks = stated or _rank_numbers(collector.ranks, collector.groups)
         files_of_rank = Counter(rank for rank in collector.ranks.values() if rank is not None)
@@ -123,8 +131,7 @@ class _Builder:
 
     def _merge(self) -> None:
         queues = self._from.queues
-        processes = [process for process in self._processes if process in queues]
-        for process in processes:
+        for process in self._called():
             starts = [call.at_us for call in queues[process] if call.at_us is not None]
             back = sum(later < earlier - _BACK_US for earlier, later in pairwise(starts))
             if back:
@@ -136,14 +143,8 @@ class _Builder:
             for call in queue:
                 if call.comm in self._from.unnumbered:
                     call.seq = None
-        merged = merge([queues[process] for process in processes])
-        timed = []
-        for joined in merged.calls:
-            row = self._add(joined, processes[joined.queues[0]])
-            is_timed = joined.call.gpu_us is not None or joined.call.cpu_us is not None
-            if is_timed and len(processes) > 1:
-                timed.append(self._rank_call(joined, row, processes))
-        self._header.lateness = self._lateness(timed)
+        merged = merge([queues[process] for process in self._called()])
+        self._header.lateness = self._lateness(list(self._rank_calls(merged, timed=True)))
         if merged.forced:
             self._from.add_note(
                 f"{counted(merged.forced, 'call')} in the order of their starts, because ranks"
@@ -154,6 +155,23 @@ class _Builder:
                 f"{counted(merged.mismatched, 'call')} with other functions or sizes on other"
                 " ranks; the lowest rank's are kept"
             )
+
+    def _called(self) -> list[Hashable]:
+        """The processes that made calls, in the order of their ranks."""
+        return [process for process in self._processes if process in self._from.queues]
+
+    def calls_of_ranks(self) -> Iterator[RankCall]:
+        queues = self._from.queues
+        return self._rank_calls(merge([queues[process] for process in self._called()]))
+
+    def _rank_calls(self, merged: MergedCalls, *, timed: bool = False) -> Iterator[RankCall]:
+        """Add the calls to the record; all of them, or those of several ranks with times."""
+        processes = self._called()
+        for joined in merged.calls:
+            row = self._add(joined, processes[joined.queues[0]])
+            is_timed = joined.call.gpu_us is not None or joined.call.cpu_us is not None
+            if not timed or (is_timed and len(processes) > 1):
+                yield self._rank_call(joined, row, processes)
 
     def _rank_call(self, joined: JoinedCall, row: int, processes: Sequence[Hashable]) -> RankCall:
         """The call with the time of each rank, on the GPU if any rank has that."""
@@ -171,10 +189,13 @@ class _Builder:
         times = waits.of_calls(calls)
         if times is None or not self._header.ranks_known:
             return None
+        return lateness(times, self.job_ranks())
+
+    def job_ranks(self) -> JobRanks:
         known = self._from.hosts
         hosts = {self._ranks[process]: known.get(process, "") for process in self._processes}
         comms = {comm.id: comm_text(comm) for comm in self._tally.comms}
-        return lateness(times, JobRanks(self._header.world, hosts, comms))
+        return JobRanks(self._header.world, hosts, comms)
 
     def _add(self, joined: JoinedCall, process: Hashable) -> int:
         call = joined.call
@@ -307,7 +328,7 @@ def _rank_numbers(
     return numbers
 
 
-def _stated_ranks(
+def stated_ranks(
     known: dict[Hashable, int | None], groups: dict[Hashable, CommMembers]
 ) -> dict[Hashable, int]:
     """The rank in the job of each process: as stated, else its rank in the largest communicator;

@@ -60,6 +60,7 @@ class Outstanding(msgspec.Struct, kw_only=True):
     """
 
     group: str
+    noun: str = "group"  # what `group` names
     seq: int
     function: str
     since_ns: int  # Unix time of its first call

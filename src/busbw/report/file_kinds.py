@@ -5,8 +5,9 @@ text of each.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree.ElementTree import Element
 
 import msgspec
@@ -29,6 +30,8 @@ from busbw.core.link_samples import WatchInterval
 from busbw.core.release_matrix import ReleaseMatrix
 from busbw.history import comparison_text, release_matrix
 from busbw.job import types as job_text
+from busbw.job.live import text as live_text
+from busbw.job.live.types import JobInterval
 from busbw.job.types import JobReport
 from busbw.link import text as link_text
 from busbw.link.types import LinkReport, SuspectReport
@@ -41,9 +44,9 @@ from busbw.reference import lists
 from busbw.tune import text as tune_text
 from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
-from busbw.watch.over_time import unix_s
 
 Text = Callable[[Any, int | None], str]
+Interval = TypeVar("Interval", bound=msgspec.Struct)
 # The first of several JSON lines may have a type too.
 _SCHEMA = re.compile(
     rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"'
@@ -56,14 +59,16 @@ BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class FileKind:
     """One kind of file: its title, its structure, and its text.
 
-    `text` takes the structure and the width of the terminal, None for a file. `parts` are those of
-    a report's section, None for kinds in other_reports.PARTS and for those that are shown as text.
+    `text` takes the structure and the width of the terminal, None for a file. A file of a watch has
+    `lines`, one for each interval, and `text` takes them all. `parts` are those of a report's
+    section, None for kinds in other_reports.PARTS and for those that are shown as text.
     """
 
     title: str
     structure: type[msgspec.Struct]
     text: Text
     schema: str = ""
+    lines: bool = False
     parts: Callable[[Any], list[Element]] | None = None
 
     @property
@@ -81,13 +86,14 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Comparison of NCCL releases", ReleaseMatrix, release_matrix.text),
     FileKind("Link test", LinkReport, link_text.render),
     FileKind("Search for slow hosts", SuspectReport, link_text.render_suspects),
-    FileKind("Link counters", WatchInterval, watch_text.table),
+    FileKind("Link counters", WatchInterval, watch_text.saved, lines=True),
     FileKind("Check of a machine", CheckReport, check_text.text),
     FileKind("Check of several machines", ClusterReport, cluster_text),
     FileKind("Changes between checks", ChangeReport, changes_text.text),
     FileKind("Check of a command line", CommandReport, command_text.text),
     FileKind("Check of a launch", Diagnosis, launch_text.text),
     FileKind("Check of a job", JobReport, job_text.text),
+    FileKind("Watch of a job", JobInterval, live_text.saved, lines=True),
     FileKind("Trend of errors", TrendReport, trend_text.text),
     FileKind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
     FileKind("Prediction", Prediction, prediction_text.text),
@@ -110,17 +116,21 @@ _RESULTS = ("busbw.result", "busbw.replay")
 class FileContent:
     """The content of a file: its title, its text by the width of the terminal, and its structure.
 
-    `facts` are those of a snapshot's machine. `intervals` are those of a file of link counters;
-    `held` is the last. `parts` are those of its section in a report; None if report.other_reports
-    knows them.
+    `facts` are those of a snapshot's machine. `intervals` are those of the file of a watch; `held`
+    is the last. `parts` are those of its section in a report; None if report.other_reports knows
+    them.
     """
 
     title: str
     text: Callable[[int | None], str]
     held: msgspec.Struct | pattern.Pattern
-    intervals: Sequence[WatchInterval] = ()
+    intervals: Sequence[msgspec.Struct] = ()
     facts: Mapping[str, str] | None = None
     parts: Callable[[], list[Element]] | None = None
+
+    def intervals_of(self, structure: type[Interval]) -> list[Interval]:
+        """Those of a watch of this kind; none for another file."""
+        return [one for one in self.intervals if isinstance(one, structure)]
 
     @classmethod
     def of_pattern(cls, record: pattern.Pattern) -> "FileContent":
@@ -157,7 +167,7 @@ def read(data: bytes, source: str) -> FileContent | None:
     """The document in `data`, None for a file of another kind; UsageError, which names `source`,
     for a broken one.
 
-    Counters of links have a line for each interval; the document is the last interval.
+    A watch has a line for each interval; the document is the last interval.
     """
     if data.startswith(tuner_table.HEADER.encode()):
         table = tuner_table.parse(data.decode("utf-8", "replace"), source)
@@ -166,7 +176,7 @@ def read(data: bytes, source: str) -> FileContent | None:
     kind = _BY_SCHEMA.get(schema) or _kind_of_extension(schema)
     if kind is None or kind.name != schema:
         return None
-    if kind.structure is WatchInterval:
+    if kind.lines:
         return _watch(data, source, kind)
     try:
         content = json_codec.decode(data, kind.structure)
@@ -177,17 +187,17 @@ def read(data: bytes, source: str) -> FileContent | None:
 
 
 def _watch(data: bytes, source: str, kind: FileKind) -> FileContent:
-    """Counters of links: a line for each interval."""
+    """A watch: a line for each interval, with its time."""
     lines = [line for line in data.splitlines() if line.strip()]
     try:
-        intervals = [json_codec.decode(line, WatchInterval) for line in lines]
+        intervals: list[Any] = [json_codec.decode(line, kind.structure) for line in lines]
         for watched in intervals:
-            unix_s(watched)
+            datetime.fromisoformat(watched.at)
     except (*BROKEN, ValueError) as error:
         raise _broken(source, kind, error) from error
-    last = intervals[-1]
-    head = f"the last of {len(intervals)} intervals\n" if len(intervals) > 1 else ""
-    return FileContent(kind.title, lambda width: head + kind.text(last, width), last, intervals)
+    return FileContent(
+        kind.title, lambda width: kind.text(intervals, width), intervals[-1], intervals
+    )
 
 
 def _broken(source: str, kind: FileKind, error: Exception) -> UsageError:

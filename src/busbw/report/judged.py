@@ -16,6 +16,8 @@ from busbw.core.link_samples import WatchInterval
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.history.comparison_text import summary
+from busbw.job.live.episodes import key
+from busbw.job.live.types import JobInterval
 from busbw.job.types import JobReport
 from busbw.link.text import suspect_line
 from busbw.link.types import LinkReport, SuspectReport
@@ -47,8 +49,10 @@ def of_document(document: FileContent) -> list[CheckReport]:
     """A report for each host, or one whose findings name theirs; none for a kind of file that
     holds no findings.
     """
-    if document.intervals:
-        return [_of_watch(host.host, host.intervals) for host in by_host(document.intervals)]
+    if watched := document.intervals_of(WatchInterval):
+        return [_of_watch(host.host, host.intervals) for host in by_host(watched)]
+    if job := document.intervals_of(JobInterval):
+        return _of_job_watch(job)
     judge = JUDGES.get(type(document.held))
     return judge(document.held) if judge else []
 
@@ -60,6 +64,16 @@ def _of_watch(host: str, intervals: Sequence[WatchInterval]) -> CheckReport:
         for said in watched.findings
     }
     return CheckReport(host=host, findings=list(seen.values()))
+
+
+def _of_job_watch(intervals: Sequence[JobInterval]) -> list[CheckReport]:
+    """Each thing that was wrong with the job, as it was last said."""
+    seen = {
+        key(found): _finding(found.kind, found.verdict, found.message)
+        for found in intervals
+        if found.verdict in (Verdict.FAIL, Verdict.WARN)
+    }
+    return _one(list(seen.values()))
 
 
 def _of_cluster(cluster: ClusterReport) -> list[CheckReport]:

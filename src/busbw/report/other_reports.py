@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 from busbw.check import html as check_html
 from busbw.check.types import CheckReport, ClusterReport, node_names
 from busbw.core.comparison import Comparison
+from busbw.core.link_samples import WatchInterval
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
 from busbw.link import html as link_html
@@ -153,8 +154,8 @@ def _machines(documents: Sequence[FileContent]) -> Element:
 
 def _parts(document: FileContent, prefix: str) -> list[Element]:
     """The plots and tables of a file, or the text that busbw show prints."""
-    if document.intervals:
-        return watch_html.parts(document.intervals, prefix)
+    if watched := document.intervals_of(WatchInterval):
+        return watch_html.parts(watched, prefix)
     if isinstance(document.held, Prediction):
         return model_html.prediction(document.held, prefix)
     if isinstance(document.held, Pattern):

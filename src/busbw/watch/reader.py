@@ -32,6 +32,7 @@ class LinkSelection(msgspec.Struct, frozen=True):
 
     ports: tuple[str, ...] = ()
     gpus: bool = True
+    states: bool = False
     system: bool = False
     without: tuple[str, ...] = ()
 
@@ -140,6 +141,7 @@ def main() -> None:
         traffic = LinkCounters(
             names=links.ports,
             gpus=links.gpus,
+            states=links.states,
             system=links.system,
             without=links.without,
             note=connection.send,

@@ -8,6 +8,7 @@ rates in Gb/s. Values of a bond are followed by those of its slaves. A `-` stand
 this host or driver does not report.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -22,13 +23,10 @@ from busbw.core.link_samples import (
     WatchInterval,
     per_second,
 )
-from busbw.core.unseen import escape_invisible
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
+from busbw.ui.redraw import redrawn
 
-CURSOR_HOME = "\x1b[H"  # the cursor goes to the corner
-CLEAR_BELOW = "\x1b[J"  # what is below it goes away
-CLEAR_LINE = "\x1b[K\n"  # the rest of a line, too
 ALWAYS = ("link", "sent", "received")  # other columns are shown if any link has a value
 DROP_ORDER = ("drops", "lost", "ECN", "CNP out", "CNP in", "rate", "pause out", "pause in")
 LINE = "------\n"
@@ -117,20 +115,20 @@ def is_shown(column: Column, flows: list[LinkFlow]) -> bool:
     return any(column.value(flow) not in ("-", "") for flow in flows)
 
 
+def saved(intervals: Sequence[WatchInterval], width: int | None) -> str:
+    """The last interval of a file."""
+    head = f"the last of {len(intervals)} intervals\n" if len(intervals) > 1 else ""
+    return head + table(intervals[-1], width)
+
+
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.995 else f"{1000 * seconds:.0f} ms"
 
 
 def screen(watched: WatchInterval, width: int | None, height: int) -> str:
-    """The table and notes on what could not be read, cut to the height of the terminal. Escape
-    sequences let it replace the previous one.
-    """
+    """The table and notes on what could not be read, in place of the previous one."""
     notes = "".join(f"note: {reason}\n" for reason in watched.unread)
-    lines = escape_invisible(table(watched, width) + wrapped(notes, width)).splitlines()
-    if len(lines) >= height:
-        hidden = len(lines) - height + 2
-        lines[height - 2 :] = [f"... {hidden} more lines: a larger window shows them"]
-    return CURSOR_HOME + "".join(f"{line}{CLEAR_LINE}" for line in lines) + CLEAR_BELOW
+    return redrawn(table(watched, width) + wrapped(notes, width), height)
 
 
 def line(watched: WatchInterval) -> bytes:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.cli.watch import _token
+from busbw.cli.metrics_server import _token
 from busbw.core.errors import UsageError
 
 

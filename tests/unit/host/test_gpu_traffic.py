@@ -3,6 +3,7 @@
 A stand-in shaped like `pynvml` is used at that boundary alone.
 """
 
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +44,11 @@ def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
 
         return [sample(field) for field in fields]
 
+    def utilization(handle: str, _since_us: int) -> list[Any]:
+        if handle == "1":
+            raise NVMLError
+        return [SimpleNamespace(pid=7, smUtil=percent) for percent in (3, 9, 5)]
+
     return SimpleNamespace(
         NVMLError=NVMLError,
         NVML_SUCCESS=0,
@@ -61,7 +67,20 @@ def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
         nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"00000000:1{handle}:00.0"),
         nvmlDeviceGetFieldValues=values,
         nvmlDeviceGetCurrPcieLinkGeneration=lambda _: 5,
-        nvmlDeviceGetCurrPcieLinkWidth=lambda _: 16,
+        nvmlDeviceGetCurrPcieLinkWidth=lambda _: 8,
+        nvmlDeviceGetMaxPcieLinkWidth=lambda _: 16,
+        NVML_CLOCK_SM=1,
+        NVML_TEMPERATURE_GPU=0,
+        NVML_NVLINK_MAX_LINKS=18,
+        nvmlDeviceGetIndex=int,
+        nvmlDeviceGetPowerUsage=lambda _: 120_400,
+        nvmlDeviceGetClockInfo=lambda *_: 1410,
+        nvmlDeviceGetMaxClockInfo=lambda *_: 1980,
+        nvmlDeviceGetCurrentClocksEventReasons=lambda _: 0x40,
+        nvmlDeviceGetTemperature=lambda *_: 88,
+        nvmlDeviceGetNvLinkState=lambda _, link: int(link < 17),
+        nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=os.getpid())],
+        nvmlDeviceGetProcessUtilization=utilization,
     )
 
 
@@ -74,7 +93,16 @@ def test_traffic_of_every_gpu():
         assert before <= at_s <= time.monotonic()
         assert {
             name: values[name] for name in ("nvlink_tx", "nvlink_rx", "pcie_gen", "pcie_width")
-        } == {"nvlink_tx": 1000, "nvlink_rx": 2000, "pcie_gen": 5, "pcie_width": 16}
+        } == {"nvlink_tx": 1000, "nvlink_rx": 2000, "pcie_gen": 5, "pcie_width": 8}
+
+
+def test_what_slows_a_gpu_and_who_uses_it():
+    first, second = GpuTraffic(fake_nvml()).states()
+    assert (first.bus, first.index, first.sm_mhz, first.sm_max_mhz) == ("0000:10:00", 0, 1410, 1980)
+    assert (first.reasons, first.temperature_c, first.power_w) == (0x40, 88, 120)
+    assert (first.pcie_width, first.pcie_width_max, first.nvlinks) == (8, 16, 17)
+    assert list(first.processes or ()) == [os.getpid()]
+    assert (first.busy, second.busy) == ({7: 9}, None)
 
 
 def test_rate_of_pcie_is_right_over_a_wrap_of_its_counter():
@@ -122,7 +150,7 @@ def test_a_gpu_that_does_not_answer_for_fields_has_no_counters():
     nvml.nvmlDeviceGetFieldValues = lost
     session = GpuTraffic(nvml)
     assert [values for _, values in session.traffic().values()] == [
-        {"pcie_gen": 5, "pcie_width": 16}
+        {"pcie_gen": 5, "pcie_width": 8}
     ] * 2
     assert [values for _, values in session.errors().values()] == [{}, {}]
 

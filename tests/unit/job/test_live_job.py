@@ -15,7 +15,7 @@ from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 from busbw.job.live import text as view
 from busbw.job.live.judge import judge
-from busbw.job.live.reader import ONLY_NCCL, JobFolder
+from busbw.job.live.reader import JobFolder
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict, interval
 
 WAITING = {"entries": [call(9, ended=True), call(10)]}
@@ -174,7 +174,9 @@ def test_a_folder_without_ranks_is_told_by_its_other_files(tmp_path: Path) -> No
     look = JobFolder(tmp_path).look()
     assert (judge(look).kind, look.unread) == ("waiting", [])
     (tmp_path / "h.1.capture").touch()
-    assert JobFolder(tmp_path).look().unread == [ONLY_NCCL]
+    assert JobFolder(tmp_path).look().unread == [
+        "h.1.capture: not a file of busbw's profiler plugin"
+    ]
     (tmp_path / "pattern.jsonl").touch()
     assert verdict(tmp_path).kind == "over"
 

@@ -207,7 +207,7 @@ def test_alertmanager_accepts_the_configuration_of_the_guide(tmp_path):
     named = set(re.findall(r"Busbw\w+", text))
     assert len(named) > 5 and named <= {rule.get("alert") for rule in rules}
     faults = {rule["labels"]["fault"] for rule in rules if "alert" in rule}
-    assert faults == {"network", "host", "monitoring"}
+    assert faults == {"network", "host", "job", "monitoring"}
     if not shutil.which("amtool"):
         pytest.skip("no amtool: make test-tools")
     (tmp_path / "alertmanager.yml").write_text(text)

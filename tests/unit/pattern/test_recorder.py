@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,7 @@ def backend(graph, _):
 compiled = torch.compile(lambda: model(x).sum(), backend=backend)
 
 def train():
-    for step in range(9):
+    for step, _ in enumerate(torch.utils.data.DataLoader(range(9))):
         report["steps"] = step
         compiled().backward() if step < 3 else accumulate()
         if step == 2:
@@ -99,6 +100,37 @@ def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
     assert nccl["pg_config"]["0"]["ranks"] == "[0, 1]"
 
 
+def test_a_loader_counts_once_and_in_the_main_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RECORDER))
+    phases = importlib.import_module("busbw_phases").Phases()
+    seen: list[dict[str, dict[str, float]]] = []
+
+    class Loader:
+        def __next__(self) -> int:
+            if not seen:  # a loader that reads from another one
+                seen.append(phases.now())
+                next(self, None)
+                seen.append(phases.now())
+            raise StopIteration
+
+    phases._wrap(Loader, "__next__", "input")
+    thread = threading.Thread(target=lambda: next(Loader(), None))
+    thread.start()
+    thread.join()
+    assert seen.pop()["spent_us"]["input"] == seen.pop()["spent_us"]["input"] == 0.0
+    with pytest.raises(StopIteration):
+        next(Loader())
+    first, second = seen
+    assert list(first["doing_s"]) == ["input"]
+    after = phases.now()
+    assert after["doing_s"] == {} and after["spent_us"]["save"] == 0.0
+    assert 0.0 < second["spent_us"]["input"] <= after["spent_us"]["input"]
+    phases.note_forward(training=False)
+    assert list(phases.now()["doing_s"]) == ["evaluation"]
+    phases.note_forward(training=True)
+    assert phases.now()["doing_s"] == {}
+
+
 @pytest.mark.torch
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
@@ -139,6 +171,8 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert (now["rank"], now["launch"], now["ended"]) == (0, "this", True)
     assert now["steps_us"] == steps["steps_us"]
     assert [at for at, wait_us in enumerate(now["waits_us"]) if wait_us] == steps["wait_steps"]
+    assert now["timed"] == 5 and all(us > 0 for us in now["computed_us"].values())
+    assert all(us > 0 for us in now["spent_us"].values()) and not now["doing_s"]
     assert not (tmp_path / "rank_0.fr").exists()
     assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
     assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})

@@ -13,6 +13,7 @@ from busbw.check import metrics as check_metrics
 from busbw.core.link_samples import ETHERNET, HostLink
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import levels, port_counters
+from busbw.job.live import prometheus as job_metrics
 from busbw.launch.manifest import alerts, filler
 from busbw.watch import metric_names, prometheus
 
@@ -150,10 +151,10 @@ def test_names_of_the_table_exist():
 
 
 def exported_names() -> set[str]:
-    """The metrics of a watch and of checks."""
+    """The metrics of a watch, of a watch of a job, and of checks."""
     lines = prometheus.render(everything()).decode().splitlines()
     watched = {re.split(r"[{ ]", line)[0] for line in lines if line[0] != "#"}
-    return watched | check_metrics.METRICS.keys()
+    return watched | check_metrics.METRICS.keys() | job_metrics.METRICS.keys()
 
 
 def dashboard_queries() -> list[str]:

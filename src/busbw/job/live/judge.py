@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
-from busbw.core.pattern_weights import spans
 from busbw.core.sizes import counted, span
 from busbw.host.process import ENDED, STATES, STOPPED
 from busbw.job.diagnose import by_call
+from busbw.job.live.causes import explained
+from busbw.job.live.parts import two_jobs_text, unknown_text
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
+from busbw.job.live.words import ranks_text as _ranks
+from busbw.job.live.words import stack_command as _stack
 from busbw.pattern.lateness.text import late_lines, none_line
 from busbw.pattern.pending_collective import Outstanding
 from busbw.ui.number_formats import time_text
@@ -26,18 +29,24 @@ FIRST_S = 0.01  # a signal to all ranks ends them within less
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
 LONGER = 1.25  # times the usual step, over 10 s and over 30 s
+MOST_LINES = 8  # of what ranks do, and of late ranks
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
 _KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
 
 
 def judge(look: JobLook) -> LiveVerdict:
-    """The first rule that has something to say."""
+    """The first rule that has something to say, and the cause of what it says."""
     for rule in _RULES:
         found = rule(look)
         if found:
-            return found
+            return explained(found, look)
     raise AssertionError("the last rule always answers")
+
+
+def certain(look: JobLook) -> LiveVerdict | None:
+    """What the states of the processes say."""
+    return next(filter(None, (rule(look) for rule in (_over, _dead, _stopped))), None)
 
 
 def _is_gone(rank: LiveRank) -> bool:
@@ -47,20 +56,38 @@ def _is_gone(rank: LiveRank) -> bool:
 def _not_begun(look: JobLook) -> LiveVerdict | None:
     if look.ranks:
         return None
+    if look.silent:
+        return _unknown(look)
     if look.is_kept:
         return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR")
     return LiveVerdict(
         Verdict.UNKNOWN,
         "waiting",
-        "no rank has written yet: it does when torch.distributed was initialized",
+        "no rank has written yet: it does when torch.distributed or NCCL was initialized",
         next="busbw capture --output DIR -- COMMAND starts a job that can be watched",
+    )
+
+
+def _two_jobs(look: JobLook) -> LiveVerdict | None:
+    text = two_jobs_text(look)
+    if not text:
+        return None
+    return LiveVerdict(
+        Verdict.UNKNOWN,
+        "two-jobs",
+        text,
+        next="busbw capture --output DIR -- COMMAND: a folder for each job",
     )
 
 
 def _over(look: JobLook) -> LiveVerdict | None:
     """All ranks have ended. A launcher ends the others soon after one that died."""
-    if not look.ranks or not all(rank.ended or _is_gone(rank) for rank in look.ranks.values()):
+    ended = all(rank.ended or _is_gone(rank) for rank in look.ranks.values())
+    if not (look.ranks and ended) or look.unknown():
         return None
+    kind, text = OVER, "the job has ended"
+    if look.has_launcher:
+        kind, text = "ended", "all ranks have ended, and their launcher still runs"
     killed = [rank for rank in look.ranks.values() if not rank.ended]
     first, *others = sorted(
         look.ranks.values(), key=lambda rank: math.inf if rank.end_s is None else rank.end_s
@@ -69,26 +96,31 @@ def _over(look: JobLook) -> LiveVerdict | None:
         gaps_s = [rank.end_s - first.end_s for rank in others if rank.end_s is not None]
         if len(gaps_s) == len(others) and min(gaps_s, default=0.0) >= FIRST_S:
             message = (
-                f"the job has ended: {_named([first])} went first, {1e3 * min(gaps_s):.0f} ms"
-                " before another one, and did not come to the end of Python: a signal or os._exit"
+                f"{text}: {_named([first])} went first, {1e3 * min(gaps_s):.0f} ms"
+                " before another one, and did not come to its end: a signal or os._exit"
             )
-            return LiveVerdict(Verdict.WARN, OVER, message, [first.rank], (), _KERNEL)
+            return LiveVerdict(Verdict.WARN, kind, message, [first.rank], (), _KERNEL)
     evidence = []
     if killed:
         ranks = _ranks([rank.rank for rank in killed])
-        evidence.append(f"{ranks} did not come to the end of Python: a signal or os._exit")
-    return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", (), evidence, "busbw show DIR")
+        evidence.append(f"{ranks} did not come to the end of its program: a signal or os._exit")
+    return LiveVerdict(Verdict.UNKNOWN, kind, text, (), evidence, "busbw show DIR")
 
 
 def _dead(look: JobLook) -> LiveVerdict | None:
     dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
     if not dead:
         return None
-    alive = [rank.rank for rank in look.ranks.values() if not (rank.ended or rank in dead)]
+    alive = [
+        rank.rank
+        for rank in look.ranks.values()
+        if not (rank.ended or rank.unknown_s or _is_gone(rank))
+    ]
+    others = f"; {_ranks(alive)} still {'runs' if len(alive) == 1 else 'run'}" if alive else ""
     return LiveVerdict(
         Verdict.FAIL,
         "dead",
-        f"{_named(dead)} has died: process {dead[0].pid} is gone; {_ranks(alive)} still run",
+        f"{_named(dead)} has died: process {dead[0].pid} is gone{others}",
         [rank.rank for rank in dead],
         _calls(look),
         _KERNEL,
@@ -126,10 +158,25 @@ def _different(look: JobLook) -> LiveVerdict | None:
                 f"ranks made different calls as {_place(call)}: {by_call(call.different)}",
                 [rank for rank, own in call.different.items() if known and own != common],
                 _calls(look),
-                "look for a branch that depends on the rank or its data: py-spy dump --pid"
-                f" {look.ranks[min(call.different)].pid}",
+                "look for a branch that depends on the rank or its data:"
+                f" {_stack(look.ranks[min(call.different)])}",
             )
     return None
+
+
+def _unknown(look: JobLook) -> LiveVerdict | None:
+    """No rank is accused of a wait for ranks of which nothing is known."""
+    unknown = unknown_text(look)
+    if not unknown:
+        return None
+    return LiveVerdict(
+        Verdict.UNKNOWN,
+        "unseen",
+        unknown,
+        (),
+        [*_calls(look)[:-1], *_late_texts(look)],
+        f"busbw check --hosts {','.join(look.silent)}",
+    )
 
 
 def _held(look: JobLook) -> LiveVerdict | None:
@@ -182,7 +229,7 @@ def _stacks(look: JobLook, ranks: Sequence[int]) -> str:
         return f"look whether {_ranks(ranks)} was started"
     if known[0].ended:
         return f"{_ranks([known[0].rank])} came to the end of its program: see its output"
-    return f"py-spy dump --pid {known[0].pid}  # on {known[0].host}"
+    return f"{_stack(known[0])}  # on {known[0].host}"
 
 
 def _still(look: JobLook) -> LiveVerdict | None:
@@ -192,6 +239,9 @@ def _still(look: JobLook) -> LiveVerdict | None:
         return None
     calling = [rank.rank for rank in look.ranks.values() if rank.call]
     waiting = f"{_ranks(calling)} in a call" if calling else "and no rank is in a call"
+    are_timed = look.times is not None and look.times.wait_us is not None
+    if not (calling or are_timed) and any(rank.last for rank in look.ranks.values()):
+        waiting = "and whether ranks are in a call is unknown (busbw capture --timed tells)"
     return LiveVerdict(
         Verdict.UNKNOWN,
         "still",
@@ -231,7 +281,7 @@ def _late(look: JobLook) -> LiveVerdict | None:
         "late",
         texts[0],
         [one.rank for one in late],
-        [*texts[1:], *(late_lines(one, found)[0] for one in late[1:])],
+        [*texts[1:], *_late_ranks(late[1:], found)],
         f"busbw check --hosts {late[0].host}",
     )
 
@@ -262,9 +312,9 @@ def _fine(look: JobLook) -> LiveVerdict:
     """The last rule: no rank is late, or nothing is known of that."""
     if look.times and look.times.late:
         return LiveVerdict(Verdict.PASS, "", none_line(look.times.late))
-    reason = "too few steps so far" if look.times else "no steps of DistributedDataParallel"
+    reason = "too few steps so far" if look.times else "no step repeats so far"
     if look.times and look.times.wait_us is None:
-        reason = "DDP has timed no step"
+        reason = look.times.unjudged or "DDP has timed no step"
     return LiveVerdict(
         Verdict.UNKNOWN,
         "unjudged",
@@ -274,10 +324,12 @@ def _fine(look: JobLook) -> LiveVerdict:
 
 _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _not_begun,
+    _two_jobs,
     _over,
     _dead,
     _stopped,
     _different,
+    _unknown,
     _held,
     _still,
     _incomplete,
@@ -292,32 +344,48 @@ def _late_texts(look: JobLook) -> list[str]:
     found = look.times and look.times.late
     if not found:
         return []
-    return [line for one in found.late for line in late_lines(one, found)] or [none_line(found)]
+    return _late_ranks(found.late, found) or [none_line(found)]
+
+
+def _late_ranks(late: Sequence[RankDelay], found: Lateness) -> list[str]:
+    """A line for each late rank: of many, for the first."""
+    lines = [late_lines(one, found)[0] for one in late[:MOST_LINES]]
+    more = [one.rank for one in late[MOST_LINES:]]
+    return [*lines, f"late, by less: {_ranks(more)}"] if more else lines
 
 
 def _calls(look: JobLook) -> list[str]:
     """What each rank does: of many, those that differ."""
     texts: dict[str, list[int]] = {}
+    unknown = set(look.unknown())
     for number, rank in sorted(look.ranks.items()):
+        if number in unknown:
+            continue
         does = f"in {rank.call}" if rank.call else "in no call"
+        if rank.last and not rank.call:
+            does = f"calls made: {rank.last}"
         state = f", process {STATES[rank.state]}" if rank.state in STATES else ""
         ended = ", at its end" if rank.ended else ""
         texts.setdefault(f"{does}{state}{ended}", []).append(number)
+    states = list(texts.items())
+    if len(states) > MOST_LINES:
+        states.sort(key=lambda item: len(item[1]))
     lines = []
-    for text, ranks in texts.items():
+    for text, ranks in states[:MOST_LINES]:
         still_s = max(look.ranks[rank].still_s for rank in ranks)
         still = f", no progress for {span(still_s)}" if still_s >= SEEN_S else ""
         lines.append(f"{_ranks(ranks)}: {text}{still}")
+    others = [number for _, ranks in states[MOST_LINES:] for number in ranks]
+    if others:
+        lines.append(f"{_ranks(others)}: in other calls")
+    if unknown:
+        return [*lines, unknown_text(look)]
     missing = look.missing()
     return [*lines, f"{_ranks(missing)}: nothing written"] if missing else lines
 
 
 def _place(call: Outstanding) -> str:
-    return f"number {call.seq} of group {call.group}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(sorted(ranks))}"
+    return f"number {call.seq} of {call.noun} {call.group}"
 
 
 def _have(ranks: Sequence[int]) -> str:

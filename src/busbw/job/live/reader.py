@@ -1,74 +1,125 @@
-"""Reads the folder of a capture while its job runs.
+"""Follows a job from look to look: merges what one host or several read in the folder of its
+capture.
 
-Each rank replaces its file `.rank_N.now` about once a second. Only those that changed are opened,
-to be read. Ranks are compared as seldom as keeps that below COMPARING_SHARE of a CPU.
+Ranks are compared as seldom as keeps that below COMPARING_SHARE of a CPU.
 """
 
-import os
-import platform
-import select
+import math
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
-from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from busbw.core.lateness import GRADIENTS, Lateness
-from busbw.core.sizes import span
+from busbw.core.host_ranges import by_reason
+from busbw.core.pattern import US
 from busbw.host import process
+from busbw.job.live.files import HostFiles, HostNews, Identity, RankNews
+from busbw.job.live.host_watch import HostEvidence, joined, of_host
+from busbw.job.live.plugin_ranks import PluginRanks
+from busbw.job.live.rank_use import RankCounts, RankEvidence
+from busbw.job.live.steps import JobSteps, LiveSteps
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
-from busbw.pattern.capture import FILE
+from busbw.job.live.words import ranks_text
 from busbw.pattern.collector import Collector
-from busbw.pattern.lateness.judge import JobRanks, lateness
-from busbw.pattern.lateness.waits import StepWaits
+from busbw.pattern.lateness.judge import MeanDelay
 from busbw.pattern.pending_collective import Outstanding, of_dumps
-from busbw.pattern.readers import json_recovery
 
-NOW_GLOB, VERSION = ".rank_*.now", 1
 COMPARING_SHARE = 0.01
-EARLIER_S = 60.0  # clocks of hosts differ by less
-ONLY_NCCL = "only files of the profiler plugin are there, of ranks without PyTorch: not watched yet"
-WINDOWS_S = (10.0, 30.0)  # in which ranks are compared: a late rank is so in both
-LEAST_STEPS, MOST_STEPS = 50, 600  # of the window
-EARLIER_STEPS = 3000  # before the window, whose median is the usual time
-KEPT_STEPS = EARLIER_STEPS + MOST_STEPS
-CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
+EARLIER_S = 60.0  # between the files of two jobs that have ended
+BEGUN_S = 1.0  # a rank writes that late, and the kernel counts the start of a process in 10 ms
+FRESH_S = 5.0  # a rank that runs has written its file anew
 
 
-class RankNow(msgspec.Struct, kw_only=True):
-    """`.rank_N.now` (pattern/recorder/busbw_rank_now.py)."""
+class Hosts(Protocol):
+    """Who reads the folder: this host, or `busbw.job.live.hosts`."""
 
-    version: int
-    rank: int
-    world: int
-    host: str
-    pid: int
-    started: int
-    pid_namespace: str
-    launch: str
-    ended: bool
-    written_ns: int
-    first_step: int = 0
-    steps_us: list[float] = []
-    waits_us: list[float | None] = []
-    pg_config: dict[str, Any]
-    pg_status: dict[str, Any]
-    entries: list[dict[str, Any]]
+    def read(self, wanted: Mapping[str, Collection[int]]) -> dict[str, HostNews]:
+        """What is new, by host."""
+
+    def silent(self) -> dict[str, tuple[float, str]]:
+        """The hosts that do not answer: since how many seconds, and why."""
+
+
+class _ThisHost:
+    """All files are read here, those of other hosts' ranks too."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = HostFiles(folder)
+
+    def read(self, _wanted: Mapping[str, Collection[int]]) -> dict[str, HostNews]:
+        return {"": self._files.look()}
+
+    def silent(self) -> dict[str, tuple[float, str]]:
+        return {}
+
+
+@dataclass(slots=True)
+class _WatchedRank:
+    """A rank as one host reads it. Times are of this process's clock."""
+
+    reader: str
+    news: RankNews  # the last
+    written_s: float  # when the file was seen to change
+    moved_s: float  # when it was seen to make progress
+    changes: int = 0  # how often its process was seen to write
+    state: str | None = None
+    stopped_s: float | None = None  # since when it is seen stopped
+    end_s: float | None = None  # when its process was seen to end, at once
+    pg_config: dict[str, Any] = field(default_factory=dict)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    steps: LiveSteps = field(default_factory=LiveSteps)
+
+    def take(self, news: RankNews, now_s: float) -> None:
+        """What is new."""
+        if (self.news.pg_status, self.news.steps) != (news.pg_status, news.steps):
+            self.moved_s = now_s
+        self.changes += 1
+        self.news, self.written_s = news, now_s
+        self.pg_config = self.pg_config if news.pg_config is None else news.pg_config
+        self.entries = self.entries if news.entries is None else news.entries
+        self.steps.add(news.first_step, news.steps_us, news.waits_us)
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process is known to run."""
+        return self.state is not None and self.state not in process.ENDED
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is known to have ended."""
+        return self.state is not None and self.state in process.ENDED
+
+    @property
+    def job(self) -> tuple[str, int]:
+        """What ranks of one job on a host have in common."""
+        return self.news.launch, self.news.world
+
+    def age_s(self, now_s: float) -> float:
+        """Since an own rank has written, by the clock of its host."""
+        return self.news.age_s + now_s - self.written_s
+
+    def running_s(self, now_s: float) -> float:
+        """Since the process of an own rank was started."""
+        return self.news.running_s + now_s - self.written_s
 
     def dump(self) -> dict[str, Any]:
         """Its part in the form of a dump of the Flight Recorder."""
-        return {name: getattr(self, name) for name in ("pg_config", "pg_status", "entries")}
+        return {
+            "pg_config": self.pg_config,
+            "pg_status": self.news.pg_status,
+            "entries": self.entries,
+        }
 
     def call(self) -> str:
         """The first call that has not ended, by its name or number; '' if there is none."""
         for entry in self.entries:
             if not entry.get("retired") and entry.get("state") != "completed":
                 return str(entry.get("profiling_name", ""))
-        for group in self.pg_status:
+        for group in self.news.pg_status:
             last, done = self.last_call(group), self._number(group, "last_completed_collective")
             if last is not None and done is not None and last > done:
                 return f"call {done + 1} of group {group}"
@@ -79,231 +130,252 @@ class RankNow(msgspec.Struct, kw_only=True):
         return self._number(group, "last_enqueued_collective")
 
     def _number(self, group: str, name: str) -> int | None:
-        status = self.pg_status.get(group)
+        status = self.news.pg_status.get(group)
         value = status.get(name) if isinstance(status, dict) else None
         return value if isinstance(value, int) else None
 
-    def progress(self) -> Hashable:
-        """What changes when the rank calls, or a call or step of it ends."""
-        return repr(self.pg_status), self.steps()
-
-    def steps(self) -> int:
-        """How many steps the rank has made."""
-        return self.first_step + len(self.steps_us)
-
-
-@dataclass(slots=True)
-class _WatchedRank:
-    """A rank, with its last steps by number."""
-
-    now: RankNow
-    written_s: float  # when the file was seen to change
-    moved_s: float  # when it was seen to make progress
-    stopped_s: float | None = None  # since when it is seen stopped
-    times_us: dict[int, float] = field(default_factory=dict)
-    waits_us: dict[int, float] = field(default_factory=dict)
-    end_s: float | None = None  # when its process was seen to end, at once
-
-    def wait_for_end(self, descriptor: int) -> None:
-        """Note when the process of a pidfd ends."""
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll()
-        self.end_s = time.monotonic()
-        os.close(descriptor)
-
-    def take(self, now: RankNow, now_s: float) -> None:
-        """The file as it is now."""
-        if self.now.progress() != now.progress():
-            self.moved_s = now_s
-        self.now, self.written_s = now, now_s
-        for at, (time_us, wait_us) in enumerate(
-            zip(now.steps_us, now.waits_us, strict=False), now.first_step
-        ):
-            self.times_us[at] = time_us
-            if wait_us is not None:  # DDP times a step when the next one begins
-                self.waits_us[at] = wait_us
-        for kept in (self.times_us, self.waits_us):
-            for at in list(kept)[:-KEPT_STEPS]:
-                del kept[at]
-
 
 class JobFolder:
-    """The folder of a capture, followed from look to look."""
+    """The job whose capture is in `folder`, as this host sees it, or as `hosts` do."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._ranks: dict[int, _WatchedRank] = {}
-        self._seen: dict[Path, Hashable] = {}  # what told a version of the file from others
+    def __init__(self, folder: Path, hosts: Hosts | None = None) -> None:
+        self._hosts = hosts or _ThisHost(folder)
+        self._plugin = PluginRanks(folder)
+        self._ranks: dict[int, dict[str, _WatchedRank]] = defaultdict(dict)  # by host
+        self._others: dict[str, list[int]] = {}  # ranks of other hosts with files on a host
+        self._wanted: dict[str, list[int]] = {}
+        self._known: dict[int, Identity] = {}
         self._times: StepTimes | None = None
+        self._least_wait_us = math.inf  # of a window
+        self._uses: dict[str, dict[int, RankCounts]] = {}  # by host that reads
+        self._evidence: dict[str, HostEvidence] = {}  # the same
         self._next_comparison_s = 0.0
-        self._pid_namespace = str(Path("/proc/self/ns/pid").readlink())
 
     def look(self, clock: float | None = None) -> JobLook:
         """The job now; `clock` is that of time.monotonic."""
+        read = self._hosts.read(self._wanted)
         now_s = time.monotonic() if clock is None else clock
         look = JobLook()
-        for path in sorted(self._folder.glob(NOW_GLOB)):
-            if self._has_changed(path):
-                self._read_now(path, now_s, look.unread)
-        self._leave_out_others(look.unread)
+        for name, news in read.items():
+            self._merge(name, news, now_s, look)
+        silent = self._hosts.silent()
+        look.silent = {name: reason for name, (_, reason) in silent.items()}
+        look.unread += [
+            f"{text}; what processes do there is not known" for text in by_reason(look.silent)
+        ]
+        ranks = self._chosen(silent, look)
+        self._leave_out_others(ranks, now_s, look)
+        self._note_starts(ranks, look.unread)
+        self._want_unread(silent)
         if now_s >= self._next_comparison_s:
             start_s = time.process_time()
-            self._times = self._compare()
+            self._times = self._compare(ranks)
             took_s = time.process_time() - start_s
             self._next_comparison_s = now_s + took_s / COMPARING_SHARE
-        if not self._ranks:
-            look.is_kept = (self._folder / FILE).exists()
-            if any(self._folder.glob("*.capture")):
-                look.unread.append(ONLY_NCCL)
-        look.world = max((rank.now.world for rank in self._ranks.values()), default=0)
-        look.ranks = {number: self._rank(self._ranks[number], now_s) for number in self._ranks}
-        look.pending = self._pending()
+        look.world = max((rank.news.world for rank in ranks.values()), default=0)
+        for number, rank in ranks.items():
+            unknown_s, _ = silent.get(rank.reader, (0.0, ""))
+            look.ranks[number] = self._live(rank, now_s, unknown_s)
+        look.pending = _pending(ranks)
         look.times = self._times
+        self._plugin.look(now_s).add_to(look)
+        look.is_kept = look.is_kept and not look.ranks
+        look.host = joined(self._evidence)
+        look.unread += look.host.unread
+        look.evidence = {number: self._rank_evidence(rank) for number, rank in ranks.items()}
         return look
 
-    def _has_changed(self, path: Path) -> bool:
-        try:
-            status = path.stat()
-        except OSError:
-            return False
-        version = status.st_ino, status.st_mtime_ns, status.st_size
-        changed = self._seen.get(path) != version
-        self._seen[path] = version
-        return changed
-
-    def _read_now(self, path: Path, now_s: float, unread: list[str]) -> None:
-        try:
-            now = msgspec.json.decode(path.read_bytes(), type=RankNow)
-        except (OSError, *json_recovery.BROKEN) as error:
-            unread.append(f"{path.name}: {error}")
-            return
-        if now.version != VERSION:
-            unread.append(f"{path.name}: version {now.version}; this busbw reads {VERSION}")
-            return
-        before = self._ranks.get(now.rank)
-        if before is None or before.now.pid != now.pid:
-            self._ranks[now.rank] = before = _WatchedRank(now, now_s, now_s)
-            descriptor = process.watch(now.pid) if self._state(now) else None
-            if descriptor is not None:
-                Thread(target=before.wait_for_end, args=(descriptor,), daemon=True).start()
-        before.take(now, now_s)
-
-    def _leave_out_others(self, unread: list[str]) -> None:
-        """Leave out the ranks of an earlier launch. Each host may have launched its own ranks."""
-        newest = max(
-            (rank.now for rank in self._ranks.values()),
-            key=lambda now: now.written_ns,
-            default=None,
-        )
-        for number, rank in list(self._ranks.items()):
-            now = rank.now
-            if newest is None or (now.launch, now.world) == (newest.launch, newest.world):
+    def _merge(self, name: str, news: HostNews, now_s: float, look: JobLook) -> None:
+        """Take what a host has read."""
+        self._others[name] = news.others
+        prefix = f"{name}: " if name else ""
+        look.unread += [f"{prefix}{reason}" for reason in news.unread]
+        look.rivals.update(news.rivals)
+        look.is_kept |= news.is_kept
+        self._uses[name] = news.uses or self._uses.get(name, {})
+        self._evidence[name] = news.host or self._evidence.get(name, HostEvidence())
+        look.has_launcher |= news.has_launcher
+        for one in news.ranks:
+            before = self._ranks[one.rank].get(name)
+            if before is None or before.news.process != one.process:
+                before = _WatchedRank(name, one, now_s, now_s, -1)
+                self._ranks[one.rank][name] = before
+            before.take(one, now_s)
+        for by_host in self._ranks.values():
+            rank = by_host.get(name)
+            if rank is None:
                 continue
-            older_s = (newest.written_ns - now.written_ns) / 1e9
-            if older_s > EARLIER_S and not self._state(now):
-                unread.append(
-                    f"rank {number}: of another launch, and {span(older_s)} older: left out"
-                )
-                del self._ranks[number]
+            number = rank.news.rank
+            rank.state = news.states.get(number) if rank.news.is_own else None
+            rank.end_s = news.ends_s.get(number, rank.end_s)
+            stopped = rank.state is not None and rank.state in process.STOPPED
+            since_s = now_s if rank.stopped_s is None else rank.stopped_s
+            rank.stopped_s = since_s if stopped else None
 
-    def _compare(self) -> StepTimes | None:
-        """The last steps that all ranks have which make any; None without any."""
-        ranks = [rank for rank in self._ranks.values() if rank.times_us]
-        if not ranks:
-            return None
-        shared = set(ranks[0].times_us).intersection(*(rank.times_us for rank in ranks))
-        numbers = sorted(shared)
-        if not numbers:
-            return None
-        times_us = {at: median(rank.times_us[at] for rank in ranks) for at in numbers}
-        recent, window = (_window(numbers, times_us, seconds) for seconds in WINDOWS_S)
-        earlier = [times_us[at] for at in numbers[: -len(window)]]
-        timed = [at for at in window if all(at in rank.waits_us for rank in ranks)]
-        late = _late(ranks, timed, times_us)
-        now_late = _late(ranks, [at for at in timed if at >= recent[0]], times_us)
-        if late and now_late:
-            named = {one.rank for one in now_late.late}
-            kept = [one for one in late.late if one.at_times or one.rank in named]
-            late = msgspec.structs.replace(late, late=kept)
-        least = [min(rank.waits_us[at] for rank in ranks) for at in timed]
-        return StepTimes(
-            now_us=median(times_us[at] for at in recent),
-            window_us=median(times_us[at] for at in window),
-            usual_us=median(earlier) if len(earlier) >= LEAST_STEPS else None,
-            longest_us=max(times_us.values()),
-            wait_us=median(least) if least else None,
-            late=late,
-        )
+    def _chosen(self, silent: Collection[str], look: JobLook) -> dict[int, _WatchedRank]:
+        """Each rank as the host reads it that runs it."""
+        chosen = {}
+        for number, by_host in sorted(self._ranks.items()):
+            seen = list(by_host.values())
+            chosen[number] = seen[0] if len(seen) == 1 else _best(seen, silent)
+            running = {
+                rank.news.process: rank for rank in seen if rank.runs and rank.reader not in silent
+            }
+            if len(running) > 1:
+                texts = [f"process {pid} on {host}" for host, pid, _ in sorted(running)]
+                look.rivals[number] = " and ".join(texts)
+        return chosen
 
-    def _rank(self, rank: _WatchedRank, now_s: float) -> LiveRank:
-        now = rank.now
-        state = self._state(now)
-        stopped = state is not None and state in process.STOPPED
-        rank.stopped_s = (now_s if rank.stopped_s is None else rank.stopped_s) if stopped else None
-        return LiveRank(
-            rank=now.rank,
-            host=now.host,
-            pid=now.pid,
-            state=state,
+    def _leave_out_others(
+        self, ranks: dict[int, _WatchedRank], now_s: float, look: JobLook
+    ) -> None:
+        """Leave out the ranks of an earlier start of the job, or of another job that has ended.
+
+        Each host may have launched its own ranks. Only ages are compared, each by one host's clock.
+        """
+        running = [rank for rank in ranks.values() if rank.runs]
+        begun_s = min((rank.running_s(now_s) for rank in running), default=None)
+        live = running + [rank for rank in ranks.values() if rank.state is None and rank.changes]
+        jobs = {rank.job for rank in live}
+        ended = {} if live else {number: rank for number, rank in ranks.items() if rank.is_gone}
+        newest = min(ended.values(), key=lambda rank: rank.age_s(now_s), default=None)
+        earlier, other = [], []
+        for number, rank in list(ranks.items()):
+            if begun_s is not None and rank.is_gone and rank.age_s(now_s) > begun_s + BEGUN_S:
+                earlier.append(number)
+            elif rank.state is None and not rank.changes and jobs and rank.job not in jobs:
+                if now_s - rank.written_s > FRESH_S:
+                    other.append(number)
+            elif newest and number in ended and rank.job != newest.job:
+                if rank.age_s(now_s) <= newest.age_s(now_s) + EARLIER_S:
+                    continue
+                other.append(number)
+            else:
+                continue
+            del ranks[number]
+        if earlier:
+            look.unread.append(
+                f"{ranks_text(earlier)}: of an earlier start, gone before others began: left out"
+            )
+        if other:
+            look.unread.append(
+                f"{ranks_text(other)}: of another launch, and not written any more: left out"
+            )
+        for rank in live:
+            look.worlds.setdefault(rank.news.world, []).append(rank.news.rank)
+
+    def _note_starts(self, ranks: Mapping[int, _WatchedRank], unread: list[str]) -> None:
+        """Say which ranks have joined, or were started again, since the look before."""
+        found = {number: rank.news.process for number, rank in ranks.items()}
+        again = [
+            number
+            for number, identity in found.items()
+            if self._known.get(number, identity) != identity
+        ]
+        joined = sorted(found.keys() - self._known.keys()) if self._known else []
+        if again:
+            (host, pid, _), (_, before, _) = found[again[0]], self._known[again[0]]
+            unread.append(
+                f"{ranks_text(again)} started again: rank {again[0]} is process {pid} on {host}, it"
+                f" was {before}"
+            )
+        if joined:
+            unread.append(f"{ranks_text(joined)} joined")
+        self._known |= found
+
+    def _want_unread(self, silent: Collection[str]) -> None:
+        """Have one host read each rank that no host runs which answers."""
+        answering = {name: others for name, others in self._others.items() if name not in silent}
+        run = {
+            number
+            for number, of_host in self._ranks.items()
+            if any(rank.news.is_own and name not in silent for name, rank in of_host.items())
+        }
+        self._wanted = {}
+        for name, others in answering.items():
+            self._wanted[name] = [number for number in others if number not in run]
+            run.update(self._wanted[name])
+
+    def _live(self, rank: _WatchedRank, now_s: float, unknown_s: float) -> LiveRank:
+        """A rank now. What its process does is unknown while its host does not answer."""
+        news = rank.news
+        delays = self._times.delays if self._times else {}
+        live = LiveRank(
+            rank=news.rank,
+            host=news.host,
+            pid=news.pid,
+            state=None if unknown_s else rank.state,
             stopped_s=0.0 if rank.stopped_s is None else round(now_s - rank.stopped_s, 3),
-            ended=now.ended,
+            ended=news.ended,
             end_s=rank.end_s,
-            steps=now.steps(),
+            unknown_s=round(unknown_s, 3),
+            steps=news.steps,
             still_s=round(now_s - rank.moved_s, 3),
             unwritten_s=round(now_s - rank.written_s, 3),
-            call=now.call(),
+            call=rank.call(),
         )
+        return msgspec.structs.replace(live, **_delay_s(delays.get(news.rank)))
 
-    def _state(self, now: RankNow) -> str | None:
-        """The state of a rank's process; None for one of another host or container."""
-        if now.host != platform.node() or now.pid_namespace != self._pid_namespace:
-            return None
-        if process.start_time(now.pid) != now.started:
-            return process.GONE
-        return process.state(now.pid)
+    def _rank_evidence(self, rank: _WatchedRank) -> RankEvidence:
+        counts = self._uses.get(rank.reader, {}).get(rank.news.rank)
+        mean_us, usual_us = (
+            (self._times.mean_us, self._times.usual_mean_us) if self._times else (0.0, None)
+        )
+        evidence = counts.evidence(mean_us, usual_us) if counts else RankEvidence()
+        evidence.doing_s = rank.news.doing_s
+        evidence.gpu = of_host(rank.reader, evidence.gpu)
+        return evidence
 
-    def _pending(self) -> list[Outstanding]:
-        """The collectives that are pending or differ, of the ranks that stand still.
-
-        A rank without calls in its file is one of `silent`; by the number of its last call it is
-        told whether it is one of `absent`.
-        """
-        named = [
-            (str(number), number, rank.now.dump())
-            for number, rank in self._ranks.items()
-            if rank.now.entries
-        ]
-        found = of_dumps(named, Collector("now"))
-        for one in found:
-            for number in list(one.silent):
-                rank = self._ranks.get(number)
-                last = rank.now.last_call(one.group) if rank else None
-                if last is not None:
-                    one.silent.remove(number)
-                if last is not None and last < one.seq:
-                    one.absent[number] = f"number {last}"
-        return found
+    def _compare(self, ranks: Mapping[int, _WatchedRank]) -> StepTimes | None:
+        world = max((rank.news.world for rank in ranks.values()), default=0)
+        steps = {number: rank.steps for number, rank in ranks.items()}
+        hosts = {number: rank.news.host for number, rank in ranks.items()}
+        times = JobSteps(world, steps, hosts).compare()
+        if times and times.wait_mean_us is not None:
+            self._least_wait_us = min(self._least_wait_us, times.wait_mean_us)
+            times.wait_more_us = times.wait_mean_us - self._least_wait_us
+        return times
 
 
-def _late(
-    ranks: Sequence[_WatchedRank], numbers: Sequence[int], times_us: Mapping[int, float]
-) -> Lateness | None:
-    if len(ranks) < 2:
-        return None
-    waits = {rank.now.rank: [rank.waits_us[at] for at in numbers] for rank in ranks}
-    hosts = {rank.now.rank: rank.now.host for rank in ranks}
-    job = JobRanks(ranks[0].now.world, hosts)
-    times = StepWaits([times_us[at] for at in numbers], waits, numbers=numbers)
-    return lateness(times, job, GRADIENTS, CONFIDENCE)
+def _best(seen: Sequence[_WatchedRank], silent: Collection[str]) -> _WatchedRank:
+    """The reading of a rank that says what it does now.
+
+    The host that runs it is believed, and while it does not answer whoever else can read the file.
+    """
+    answering = [rank for rank in seen if rank.reader not in silent]
+    run_here = {rank.news.process for rank in answering if rank.news.is_own}
+
+    def order(rank: _WatchedRank) -> tuple[bool, bool, bool]:
+        is_copy = not rank.news.is_own and rank.news.process in run_here
+        answers = rank in answering
+        return not is_copy, answers and rank.runs, answers != rank.is_gone
+
+    return max(seen, key=lambda rank: (order(rank), rank.written_s))
 
 
-def _window(numbers: Sequence[int], times_us: Mapping[int, float], seconds: float) -> Sequence[int]:
-    """The steps of the last seconds, from LEAST_STEPS to MOST_STEPS."""
-    steps, total_us = 0, 0.0
-    for at in reversed(numbers[-MOST_STEPS:]):
-        total_us += times_us[at]
-        if steps >= LEAST_STEPS and total_us > seconds * 1e6:
-            break
-        steps += 1
-    return numbers[-steps:]
+def _delay_s(delay: MeanDelay | None) -> dict[str, float]:
+    """The delay of a rank as fields of LiveRank; without an interval if that has no ends."""
+    if delay is None:
+        return {}
+    ends = {"late_low_s": delay.low_us, "late_high_s": delay.high_us}
+    known = {"late_s": delay.us} | (ends if math.isfinite(delay.high_us - delay.low_us) else {})
+    return {name: round(US * value, 7) for name, value in known.items()}
+
+
+def _pending(ranks: Mapping[int, _WatchedRank]) -> list[Outstanding]:
+    """The collectives that are pending or differ, of the ranks that stand still.
+
+    A rank without calls in its file is one of `silent`; by the number of its last call it is told
+    whether it is one of `absent`.
+    """
+    named = [(str(number), number, rank.dump()) for number, rank in ranks.items() if rank.entries]
+    found = of_dumps(named, Collector("now"))
+    for one in found:
+        for number in list(one.silent):
+            rank = ranks.get(number)
+            last = rank.last_call(one.group) if rank else None
+            if last is not None:
+                one.silent.remove(number)
+            if last is not None and last < one.seq:
+                one.absent[number] = f"number {last}"
+    return found

@@ -1,12 +1,23 @@
 """A watched job in lines: one for each interval, and the evidence when the verdict changes."""
 
-from collections.abc import Hashable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
+from busbw.core.finding import Verdict
+from busbw.core.host_ranges import fold
+from busbw.core.sizes import counted, span
+from busbw.job.live.episodes import Episode, VerdictTotals, episodes
 from busbw.job.live.types import JobInterval
+from busbw.job.live.words import ranks_text
 from busbw.ui.columns import wrapped
 from busbw.ui.number_formats import percent_text, time_text
+
+ORDER = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN, Verdict.PASS)
+INDENT = " " * 8
+DAY_S = 86400.0  # of a longer watch, times have their date
+MOST_ENDS = 15  # episodes of a saved watch, from its begin and from its end
 
 
 def line(interval: JobInterval) -> bytes:
@@ -14,24 +25,92 @@ def line(interval: JobInterval) -> bytes:
     return msgspec.json.encode(interval) + b"\n"
 
 
-def key(interval: JobInterval) -> Hashable:
-    """What intervals have in common whose evidence is printed once."""
-    return interval.verdict, interval.kind, tuple(interval.suspects)
+def steps_text(interval: JobInterval) -> str:
+    """`step 40.90 ms, usually 38.20 ms, 13.2 % waiting`."""
+    if interval.step_s is None:
+        return "no step yet"
+    steps = f"step {time_text(interval.step_s)}"
+    if interval.usual_s is not None:
+        steps += f", usually {time_text(interval.usual_s)}"
+    return steps + _waiting(interval.waiting)
+
+
+def _waiting(share: float | None) -> str:
+    return "" if share is None else f", {percent_text(share, 1.0)} % waiting"
 
 
 def text(interval: JobInterval, width: int | None, *, evidence: bool) -> str:
     """The time, the steps and the verdict; with `evidence` what was seen, and what to do next."""
-    steps = "no step yet"
-    if interval.step_s is not None:
-        steps = f"step {time_text(interval.step_s)}"
-        if interval.usual_s is not None:
-            steps += f", usually {time_text(interval.usual_s)}"
-        if interval.waiting is not None:
-            steps += f", {percent_text(interval.waiting, 1.0)} % waiting"
     clock = interval.at.partition("T")[2][:8]
-    lines = [f"{clock}  {steps}  {interval.verdict.name} {interval.message}"]
+    lines = [f"{clock}  {steps_text(interval)}  {interval.verdict.name} {interval.message}"]
     if evidence:
-        lines += [f"        seen: {seen}" for seen in interval.evidence]
-        if interval.next:
-            lines.append(f"        next: {interval.next}")
+        lines += evidence_lines(interval)
     return wrapped("".join(f"{one}\n" for one in lines), width)
+
+
+def evidence_lines(interval: JobInterval, most: int | None = None) -> list[str]:
+    """What was seen, of which at most so many are shown, and the command to type."""
+    seen = interval.evidence[:most]
+    lines = [f"{INDENT}seen: {one}" for one in seen]
+    if hidden := len(interval.evidence) - len(seen):
+        lines.append(f"{INDENT}seen: {hidden} more, in --format json")
+    said = {"cause": interval.why, "next": interval.next, "wrong if": interval.wrong_if}
+    lines += [f"{INDENT}{name}: {text}" for name, text in said.items() if text]
+    return lines
+
+
+def closing(totals: VerdictTotals, seconds: float, width: int | None) -> str:
+    """How often and for how long each verdict was seen, the worst first."""
+    kinds = sorted(totals.kinds.items(), key=lambda item: ORDER.index(item[0][0]))
+    parts = []
+    for (verdict, kind), total in kinds:
+        often = counted(total.times, "time")
+        ranks = f" ({ranks_text(total.ranks)})" if total.ranks else ""
+        name = f"{verdict.name} {kind}".rstrip()
+        parts.append(f"{name} {often}, for {span(total.seconds)}{ranks}")
+    return wrapped(f"watched for {span(seconds)}: {'; '.join(parts)}\n", width)
+
+
+def saved(intervals: Sequence[JobInterval], width: int | None) -> str:
+    """When the verdicts of a saved watch changed, and what the job did in between."""
+    found = episodes(intervals)
+    begin_s, end_s = found[0].begin_s, found[-1].end_s
+    begin = datetime.fromtimestamp(begin_s, UTC)
+    lines = [
+        f"{job_text(intervals)}, watched for {span(end_s - begin_s)} from"
+        f" {begin:%Y-%m-%d %H:%M:%S} UTC: {counted(len(found), 'verdict')}"
+    ]
+    shown: Iterable[Episode | int] = found
+    if len(found) > 2 * MOST_ENDS:
+        shown = [*found[:MOST_ENDS], len(found) - 2 * MOST_ENDS, *found[-MOST_ENDS:]]
+    clock = "%H:%M:%S" if end_s - begin_s < DAY_S else "%Y-%m-%d %H:%M:%S"
+    for episode in shown:
+        lines += [f"... {episode} more"] if isinstance(episode, int) else _lines(episode, clock)
+    totals = VerdictTotals()
+    for episode in found:
+        totals.add(episode)
+    return wrapped("".join(f"{one}\n" for one in lines), width) + closing(
+        totals, end_s - begin_s, width
+    )
+
+
+def job_text(intervals: Sequence[JobInterval]) -> str:
+    """`3 ranks on vm`: all that were seen."""
+    hosts = {rank.rank: rank.host for interval in intervals for rank in interval.ranks}
+    world = max(interval.world for interval in intervals)
+    if len(hosts) < world:
+        return f"{len(hosts)} of {counted(world, 'rank')} on {fold(set(hosts.values()))}"
+    where = f" on {fold(set(hosts.values()))}" if hosts else ""
+    return counted(len(hosts), "rank") + where
+
+
+def _lines(episode: Episode, clock: str) -> list[str]:
+    look, begin = episode.look, datetime.fromtimestamp(episode.begin_s, UTC)
+    steps = counted(episode.steps, "step")
+    if look.step_s is not None and episode.steps:
+        steps += f", {time_text(look.step_s)} each{_waiting(look.waiting)}"
+    return [
+        f"{look.verdict.name:<8}{begin:{clock}}  for {span(episode.seconds)}: {look.message}",
+        f"{INDENT}{steps}",
+        *evidence_lines(look),
+    ]

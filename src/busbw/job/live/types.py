@@ -1,7 +1,7 @@
 """What is seen of a running job: its ranks and steps at one moment, and what follows from that."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
@@ -12,6 +12,9 @@ from msgspec import Meta
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness
 from busbw.core.pattern import US
+from busbw.job.live.host_watch import HostEvidence
+from busbw.job.live.rank_use import RankEvidence
+from busbw.pattern.lateness.judge import MeanDelay
 from busbw.pattern.pending_collective import Outstanding
 
 
@@ -21,6 +24,7 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     rank: int
     host: str
     pid: int
+    is_python: bool = True
     state: Annotated[
         str | None, Meta(description="letter of proc(5), empty without a process; null if unknown")
     ] = None
@@ -29,12 +33,29 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     end_s: Annotated[
         float | None, Meta(description="when its process ended; only differences have a meaning")
     ] = None
+    unknown_s: Annotated[
+        float, Meta(description="since the reader on its host has not answered; 0 if it does")
+    ] = 0.0
     steps: int = 0
     still_s: Annotated[
         float, Meta(description="since a step or a call was seen to begin or end")
     ] = 0.0
     unwritten_s: Annotated[float, Meta(description="since its files were seen to change")] = 0.0
     call: Annotated[str, Meta(description="the oldest call that it is in")] = ""
+    late_s: Annotated[
+        float | None,
+        Meta(
+            description="in each step of the last 30 s, than the median of the other ranks; below 0"
+            " if it is earlier"
+        ),
+    ] = None
+    late_low_s: Annotated[
+        float | None, Meta(description="ends of the interval, at 99.99 % over all ranks")
+    ] = None
+    late_high_s: float | None = None
+    last: Annotated[
+        str, Meta(description="how many calls it has made, by communicator, if NCCL reports them")
+    ] = ""
 
 
 @dataclass(slots=True)
@@ -49,6 +70,13 @@ class StepTimes:
     longest_us: float
     wait_us: float | None  # of the rank that waited least
     late: Lateness | None
+    mean_us: float = 0.0  # of the last 30 s, as causes are means
+    usual_mean_us: float | None = None  # of the first of those before
+    wait_mean_us: float | None = None  # of the rank that waited least
+    wait_grew_us: float | None = None  # the mean of the rank that waited least
+    wait_more_us: float | None = None  # the same, than at any time since the watch began
+    delays: Mapping[int, MeanDelay] = field(default_factory=dict)  # of each rank
+    unjudged: str = ""  # why it is unknown who is late
 
 
 @dataclass(slots=True)
@@ -59,8 +87,21 @@ class JobLook:
     world: int = 0
     pending: list[Outstanding] = field(default_factory=list)
     times: StepTimes | None = None
-    unread: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  # and which ranks came, or were left out
+    evidence: dict[int, RankEvidence] = field(default_factory=dict)  # by rank
+    host: HostEvidence = field(default_factory=HostEvidence)
+    silent: dict[str, str] = field(default_factory=dict)  # hosts that do not answer, and why
+    rivals: dict[int, str] = field(default_factory=dict)  # the processes that are one rank
+    worlds: dict[int, list[int]] = field(default_factory=dict)  # ranks by the size of their job
+    has_launcher: bool = False  # what started a rank that has ended still runs
     is_kept: bool = False  # no rank has a file, and busbw has made the pattern of the job
+
+    def unknown(self) -> list[int]:
+        """The ranks on hosts that do not answer, and with such hosts those of which none has read
+        anything.
+        """
+        lost = [number for number, rank in self.ranks.items() if rank.unknown_s]
+        return sorted(lost + (self.missing() if self.silent else []))
 
     def missing(self) -> list[int]:
         """The ranks that have written nothing."""
@@ -77,10 +118,13 @@ class LiveVerdict:
     suspects: Sequence[int] = ()  # ranks
     evidence: Sequence[str] = ()
     next: str = ""  # the command to type
+    cause: str = ""  # in a word
+    why: str = ""  # the evidence of the cause
+    wrong_if: str = ""  # what would prove it wrong
 
 
 class JobInterval(
-    msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="busbw.live_job/1"
+    msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="schema", tag="busbw.live-job/1"
 ):
     """One interval of a watch. Times are in seconds."""
 
@@ -91,6 +135,9 @@ class JobInterval(
     message: str
     evidence: list[str] = []
     next: Annotated[str, Meta(description="the command to type")] = ""
+    cause: Annotated[str, Meta(description="why, in a word; empty if no cause is looked for")] = ""
+    why: Annotated[str, Meta(description="the figures that show the cause")] = ""
+    wrong_if: Annotated[str, Meta(description="what would prove the cause wrong")] = ""
     step_s: float | None = None
     usual_s: Annotated[float | None, Meta(description="the median of earlier steps")] = None
     waiting: Annotated[float | None, Meta(description="share of a step waited for gradients")] = (
@@ -116,6 +163,9 @@ def interval(look: JobLook, found: LiveVerdict) -> JobInterval:
         message=found.message,
         evidence=list(found.evidence),
         next=found.next,
+        cause=found.cause,
+        why=found.why,
+        wrong_if=found.wrong_if,
         step_s=round(US * times.now_us, 9) if times else None,
         usual_s=round(US * times.usual_us, 9) if times and times.usual_us else None,
         waiting=waiting,

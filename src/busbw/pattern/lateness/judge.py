@@ -8,11 +8,10 @@ each other are not independent, so that the interval is of the means of consecut
 """
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from statistics import fmean, median
 
 from busbw.core.lateness import (
@@ -44,6 +43,7 @@ MAINLY = 0.5  # of a delay, or of the excess of a long step
 MIN_GAPS = 3  # that show a period
 MAX_COMMS = 4
 DRAWN = 4  # late ranks whose delay in each step is kept
+USUAL_RANKS = 64  # of many: how much their delays usually differ
 DIGITS = 1  # of microseconds
 
 
@@ -56,32 +56,54 @@ class JobRanks:
     comms: Mapping[int, str] = field(default_factory=dict)  # how a text calls them
 
 
+@dataclass(frozen=True, slots=True)
+class MeanDelay:
+    """How much later a rank was than the median of the others, below 0 if it was earlier: the mean
+    of steps, and the ends of its interval.
+    """
+
+    us: float
+    low_us: float
+    high_us: float
+
+
 def lateness(
     times: StepWaits, job: JobRanks, source: str = CALLS, confidence: float = CONFIDENCE
 ) -> Lateness | None:
     """Which ranks were late; None for too few steps that all ranks have, or of unknown length."""
-    values = [times.steps_us, *times.waits.values()]
-    if not all(map(math.isfinite, chain.from_iterable(values))):
+    judge = steps_judge(times, job, confidence)
+    return judge.lateness(source) if judge else None
+
+
+def steps_judge(
+    times: StepWaits, job: JobRanks, confidence: float = CONFIDENCE
+) -> "StepsJudge | None":
+    """What `lateness` knows of all ranks; None for the same steps."""
+    if not all(math.isfinite(sum(values)) for values in (times.steps_us, *times.waits.values())):
         return None
     kept = [at for at in range(len(times.steps_us)) if at not in times.incomplete]
     settling = 0 if times.parts or len(kept) < MIN_STEPS + SETTLING else SETTLING
     kept = [at for at in kept if at >= settling]
     if len(kept) < MIN_STEPS or sum(times.steps_us[at] for at in kept) <= 0:
         return None
-    return _Judge(times, job, kept, confidence).lateness(source, settling)
+    return StepsJudge(times, job, kept, confidence, settling)
 
 
-class _Judge:
+class StepsJudge:
+    """Compares the ranks in the steps at the places `kept`, `settling` of which came before."""
+
     def __init__(
-        self, times: StepWaits, job: JobRanks, kept: Sequence[int], confidence: float
+        self, times: StepWaits, job: JobRanks, kept: Sequence[int], confidence: float, settling: int
     ) -> None:
-        self._times, self._job, self._kept = times, job, kept
+        self._times, self._job, self._kept, self._settling = times, job, kept, settling
         self._steps_us = [times.steps_us[at] for at in kept]
         self._step_us = fmean(self._steps_us)
         waits = {rank: [values[at] for at in kept] for rank, values in times.waits.items()}
         self._waits = waits
+        self._by_step = list(zip(*waits.values(), strict=True))
         self._delays = delays(waits)
-        self._usual_us = median(deviation(values) for values in self._delays.values())
+        some = list(self._delays.values())[:: math.ceil(len(waits) / USUAL_RANKS)]
+        self._usual_us = median(deviation(values) for values in some)
         confidence = 1 - (1 - confidence) / len(waits)  # Bonferroni
         self._intervals = {
             rank: mean_interval(_blocks(values), confidence) or Interval(-math.inf, math.inf)
@@ -93,16 +115,21 @@ class _Judge:
             for comm, of_ranks in times.by_comm.items()
         }
 
-    def lateness(self, source: str, settling: int) -> Lateness:
-        numbers = self._numbers()
+    def means(self) -> dict[int, MeanDelay]:
+        """The delay of each rank that was compared."""
+        return {
+            rank: MeanDelay(fmean(values), self._intervals[rank].low, self._intervals[rank].high)
+            for rank, values in self._delays.items()
+        }
+
+    def lateness(self, source: str) -> Lateness:
+        numbers, settling = self._numbers(), self._settling
         in_order = numbers == list(range(settling, settling + len(numbers)))
         rare = self._rare()
         named = [rank for rank in self._delays if self._is_late(rank) or rank in rare]
         named.sort(key=lambda rank: -fmean(self._delays[rank]))
-        last = Counter(
-            min(self._waits, key=lambda rank: self._waits[rank][at])
-            for at in range(len(self._kept))
-        )
+        ranks = list(self._waits)
+        last = Counter(ranks[values.index(min(values))] for values in self._by_step)
         half_widths = [(ends.high - ends.low) / 2 for ends in self._intervals.values()]
         return Lateness(
             steps_us=_rounded(self._steps_us),
@@ -232,14 +259,16 @@ class _Judge:
         """The steps that were longer on all ranks; None if they cost less than a share of all."""
         usual = median(self._steps_us)
         limit = max(LONG_SHARE * usual, DEVIATIONS * deviation(self._steps_us))
-        waited = [min(own[at] for own in self._waits.values()) for at in range(len(self._kept))]
+        waited = [min(values) for values in self._by_step]
         usual_wait = median(waited)
         places = []
         for at, step_us in enumerate(self._steps_us):
             excess = step_us - usual
+            if excess <= limit:
+                continue
             # what a rank does before the first call of the next step makes this one longer
             latest = max(max(delays[at : at + 2]) for delays in self._delays.values())
-            if excess > limit and latest < MAINLY * excess:
+            if latest < MAINLY * excess:
                 places.append(at)
         excess = sum(self._steps_us[at] - usual for at in places)
         if not places or excess < MIN_SHARE * sum(self._steps_us):
@@ -252,22 +281,25 @@ class _Judge:
 
 def delays(waits: Mapping[int, Sequence[float]]) -> dict[int, list[float]]:
     """By rank and step how much less it waited than the median of the other ranks."""
-    found: dict[int, list[float]] = {rank: [] for rank in waits}
-    for values in zip(*waits.values(), strict=True):
-        ascending = sorted(values)
-        for rank, value in zip(waits, values, strict=True):
-            found[rank].append(_median_without(ascending, value) - value)
-    return found
+    by_step = [_delays(values) for values in zip(*waits.values(), strict=True)]
+    return {rank: list(own) for rank, own in zip(waits, zip(*by_step, strict=True), strict=True)}
 
 
-def _median_without(ascending: Sequence[float], value: float) -> float:
-    """The median of the others than `value`, which is one of them."""
-    place, others = bisect_left(ascending, value), len(ascending) - 1
+def _delays(values: Sequence[float]) -> list[float]:
+    """How much less each is than the median of the others.
 
-    def other(number: int) -> float:
-        return ascending[number if number < place else number + 1]
-
-    return (other((others - 1) // 2) + other(others // 2)) / 2
+    That is one of two medians, by whether the value is below the middle; of an odd number the
+    middle itself has a third.
+    """
+    ascending = sorted(values)
+    half = len(ascending) // 2
+    if not len(ascending) % 2:
+        below, above = ascending[half], ascending[half - 1]
+        return [(below if value < below else above) - value for value in values]
+    middle = ascending[half]
+    lower, upper = ascending[half - 1], ascending[half + 1]
+    medians = (middle + upper) / 2, (lower + upper) / 2, (lower + middle) / 2
+    return [medians[(value >= middle) + (value > middle)] - value for value in values]
 
 
 def _blocks(values: Sequence[float]) -> list[float]:

@@ -24,7 +24,7 @@ def text(found: Lateness | None) -> str:
     else:
         lines.append(none_line(found))
     if found.long:
-        lines.append(_long(found.long, found))
+        lines.append(long_line(found.long, found))
     lines += _remarks(found)
     return "".join(f"{line}\n" for line in lines)
 
@@ -106,7 +106,7 @@ def none_line(found: Lateness) -> str:
     )
 
 
-def _long(long: LongSteps, found: Lateness) -> str:
+def long_line(long: LongSteps, found: Lateness) -> str:
     when = long.when
     share = percent_text(when.us * when.steps, sum(found.steps_us))
     cause = "in calls, as on a slow network"

@@ -1,7 +1,7 @@
 """Files of busbw's profiler plugin, one for each process: what `busbw capture` records."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from busbw.core.env import CAPTURE
@@ -12,7 +12,7 @@ from busbw.measure import profiler_calls, profiler_file
 from busbw.measure.profiler_calls import ProfiledCall
 from busbw.measure.profiler_file import MAGIC, ProcessFile
 from busbw.pattern.collector import Collector
-from busbw.pattern.merge import ObservedCall
+from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.source import PatternSource
 
 _SHIFTED = (
@@ -20,6 +20,19 @@ _SHIFTED = (
     " reports times of other calls of the communicator; so do some of its later versions after a"
     " broadcast"
 )
+
+
+@dataclass(slots=True)
+class CommOfRank:
+    """A communicator as one of its ranks made it."""
+
+    key: tuple[int, int]
+    ranks: int
+    name: str
+    hosts: int
+    rank: int
+    shared: bool = False  # another rank in it is of the same process
+    process: Hashable = None
 
 
 def recognizes(head: bytes) -> bool:
@@ -36,8 +49,37 @@ def read(source: PatternSource, collector: Collector) -> None:
     add(process_file, source.name, collector)
 
 
-def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
-    """Add the calls of a process, whose file has this name."""
+def add(
+    process_file: ProcessFile,
+    name: str,
+    collector: Collector,
+    made: Mapping[int, int] | None = None,
+) -> None:
+    """Add the calls of a process, whose file has this name.
+
+    `made`: how many collectives it had made before, by its number of the communicator, where the
+    file lacks them. Calls are then told by their number, and not by their functions and sizes.
+    """
+    comms = add_comms(process_file, name, collector)
+    calls, unknown, shifted = profiler_calls.read_calls(process_file)
+    ahead_ns = _ahead_ns(calls, comms)
+    numbers = None if made is None else Counter(made)
+    for call in calls:
+        if call.comm in comms:
+            comm = comms[call.comm]
+            ahead = ahead_ns.get(_clock(call, comm), 0)
+            observed = _call(call, comm, process_file, ahead)
+            if numbers is not None and call.function not in POINT_TO_POINT:
+                numbers[call.comm] += 1
+                observed.seq = numbers[call.comm]
+            collector.add_call(comm.process, observed)
+        else:
+            unknown += 1
+    _add_remarks(collector, process_file, calls, unknown, shifted)
+
+
+def add_comms(process_file: ProcessFile, name: str, collector: Collector) -> dict[int, CommOfRank]:
+    """Add the ranks and communicators of a process; returns these by their number in it."""
     header = collector.header
     comms = _read_comms(process_file)
     ranks = {comm.rank for comm in comms.values()}
@@ -57,43 +99,21 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
         collector.add_comm(
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
-    calls, unknown, shifted = profiler_calls.read_calls(process_file)
-    ahead_ns = _ahead_ns(calls, comms)
-    for call in calls:
-        if call.comm in comms:
-            comm = comms[call.comm]
-            ahead = ahead_ns.get(_clock(call, comm), 0)
-            collector.add_call(comm.process, _call(call, comm, process_file, ahead))
-        else:
-            unknown += 1
-    _add_remarks(collector, process_file, calls, unknown, shifted)
+    return comms
 
 
-@dataclass(slots=True)
-class _CommOfRank:
-    """A communicator as one of its ranks made it."""
-
-    key: tuple[int, int]
-    ranks: int
-    name: str
-    hosts: int
-    rank: int
-    shared: bool = False  # another rank in it is of the same process
-    process: Hashable = None
-
-
-def _read_comms(process_file: ProcessFile) -> dict[int, _CommOfRank]:
+def _read_comms(process_file: ProcessFile) -> dict[int, CommOfRank]:
     """The communicators by their number in the process.
 
     One that was made again may have the same id.
     """
-    comms: dict[int, _CommOfRank] = {}
+    comms: dict[int, CommOfRank] = {}
     times_made: Counter[tuple[int, int]] = Counter()
     ranks: dict[int, set[int]] = {}
     for record, name in profiler_file.names(process_file):
         again = times_made[record.id, record.peer]
         times_made[record.id, record.peer] += 1
-        comms[record.comm] = _CommOfRank(
+        comms[record.comm] = CommOfRank(
             (record.id, again), record.elements, name, record.a, record.peer
         )
         ranks.setdefault(record.id, set()).add(record.peer)
@@ -102,14 +122,14 @@ def _read_comms(process_file: ProcessFile) -> dict[int, _CommOfRank]:
     return comms
 
 
-def _clock(call: ProfiledCall, comm: _CommOfRank) -> Hashable:
+def _clock(call: ProfiledCall, comm: CommOfRank) -> Hashable:
     """What the starts of calls on the GPU are counted from: each GPU has a moment for NCCL's kernel
     events, and another one for CUDA events.
     """
     return comm.process, call.clock == KERNEL
 
 
-def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, _CommOfRank]) -> dict[Hashable, int]:
+def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, CommOfRank]) -> dict[Hashable, int]:
     """How far each clock is ahead of the host's: no kernel starts before its call."""
     ahead_ns: dict[Hashable, int] = {}
     for call in calls:
@@ -121,7 +141,7 @@ def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, _CommOfRank]) -> dict[
 
 
 def _call(
-    call: ProfiledCall, comm: _CommOfRank, process_file: ProcessFile, ahead_ns: int
+    call: ProfiledCall, comm: CommOfRank, process_file: ProcessFile, ahead_ns: int
 ) -> ObservedCall:
     """The call as the collector takes it.
 

@@ -25,7 +25,6 @@ import atexit
 import contextlib
 import functools
 import importlib
-import importlib.util
 import json
 import os
 import pickle
@@ -38,8 +37,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import busbw_rank_now  # type: ignore[import-not-found]  # from this folder
-import busbw_rank_steps  # type: ignore[import-not-found]  # from this folder
+# from this folder
+import busbw_import_watch  # type: ignore[import-not-found]
+import busbw_phases  # type: ignore[import-not-found]
+import busbw_rank_now  # type: ignore[import-not-found]
+import busbw_rank_steps  # type: ignore[import-not-found]
 
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
@@ -68,6 +70,7 @@ class DdpSteps:
         self._clock = busbw_rank_steps.StepClock(calls)
         self._starts: list[int] = self._clock.starts
         self._waits: dict[int, float] = {}  # by index of the step's duration
+        self._computed_us = {"forward": 0.0, "backward": 0.0}  # in the steps that have a wait
         self._iteration = 0  # the last that DDP timed
         self._had_backward = True
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
@@ -139,6 +142,8 @@ class DdpSteps:
             if facts.get("iteration", 0) > self._iteration and waited >= 0:
                 self._iteration = facts["iteration"]
                 self._waits[len(self._starts) - 2] = waited / NS_PER_US
+                for phase in self._computed_us:
+                    self._computed_us[phase] += facts[f"{phase}_compute_time"] / NS_PER_US
 
     def record(self) -> dict[str, Any]:
         """What the file has."""
@@ -163,7 +168,8 @@ class DdpSteps:
         """The last steps, in the form of `.rank_N.now`."""
         in_calls = self._clock.call_waits_us
         waits = {step: us + in_calls.get(step, 0.0) for step, us in list(self._waits.items())}
-        return dict(busbw_rank_now.last_steps(self._starts, waits))
+        steps = busbw_rank_now.last_steps(self._starts, waits)
+        return {**steps, "timed": len(self._waits), "computed_us": dict(self._computed_us)}
 
     def _durations_us(self) -> list[float]:
         starts = self._starts
@@ -192,33 +198,6 @@ def _chosen(shapes: list[list[int]], indices: list[str]) -> list[list[int]]:
     return [shapes[int(index)] for index in indices]
 
 
-class ImportWatch:
-    """Part of the import system: calls functions with modules, once these are imported."""
-
-    def __init__(self, watched: dict[str, Any]) -> None:
-        self._watched = watched
-        sys.meta_path.insert(0, self)
-        for name in [name for name in watched if name in sys.modules]:
-            watched.pop(name)(sys.modules[name])
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """The spec of a module that is watched."""
-        watch = self._watched.pop(name, None)
-        if watch is None:
-            return None
-        spec: Any = importlib.util.find_spec(name)
-        run = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            run(module)
-            watch(module)
-
-        spec.loader.exec_module = exec_module
-        if not self._watched:
-            sys.meta_path.remove(self)
-        return spec
-
-
 class Recorder:
     """Watches the import of DDP and of process groups, and writes the files."""
 
@@ -228,12 +207,14 @@ class Recorder:
         self._writer: threading.Thread | None = None
         self._writing = threading.Lock()
         self._pace = busbw_rank_now.DumpPace()
+        self._phases = busbw_phases.Phases()
         self._calls = busbw_rank_steps.CallWaits()
         self._optimizer_steps = busbw_rank_steps.OptimizerSteps(self._calls)
         self.watched = {
             GROUPS_MODULE: self._watch_groups,
             DDP_MODULE: self._watch_models,
             OPTIMIZER_MODULE: self._watch_optimizers,
+            **self._phases.watched,
         }
         self._failed: set[str] = set()  # files that could not be written, which was said
 
@@ -302,6 +283,7 @@ class Recorder:
         @functools.wraps(original)
         def pre_forward(model: Any, *args: Any, **options: Any) -> Any:
             begun = self._steps is not None and self._steps.begin(model)
+            self._phases.note_forward(training=model.training and torch.is_grad_enabled())
             inputs = original(model, *args, **options)
             if begun and self._steps is not None:
                 self._steps.take_facts()
@@ -319,7 +301,7 @@ class Recorder:
         with contextlib.suppress(Exception):
             rank, world, launch = self._rank(), self._world(), os.environ.get(LAUNCH, "")
             of_ddp = None if self._steps is None or self._steps.unused else self._steps
-            steps = (of_ddp or self._optimizer_steps).last()
+            steps = (of_ddp or self._optimizer_steps).last() | self._phases.now()
             now = self._pace.now(rank, world, launch, steps, ended=ended)
             self._save(f".rank_{rank}.now", now)
 
@@ -408,8 +390,8 @@ def call_named(_torch: object) -> None:
 
 if FOLDER in os.environ:
     recorder = Recorder(os.environ[FOLDER], int(os.environ.get(STEPS) or 0))
-    ImportWatch(recorder.watched)
+    busbw_import_watch.ImportWatch(recorder.watched)
     atexit.register(recorder.write_at_exit)
 if WITH_TORCH in os.environ:
-    ImportWatch({"torch": call_named})
+    busbw_import_watch.ImportWatch({"torch": call_named})
 pass_on()

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from busbw.core.finding import Verdict
 from busbw.host import process
+from busbw.job.live.types import JobInterval, LiveRank
 
 STEP_US, WAIT_US = 50_000.0, 6_000.0
 GROUP = "0"
@@ -69,3 +73,23 @@ def write_job(folder: Path, late_us: float = 0.0, **of_rank_1: Any) -> None:
     for rank in range(3):
         late = late_us if rank == 1 else 0.0
         write(folder, rank, steps(late_us=late, seed=rank), **(of_rank_1 if rank == 1 else {}))
+
+
+def looks(seconds: int = 1, count: int = 8, of_rank_1: Any = None, **fields: Any) -> list[Any]:
+    """What is seen each second of ranks that make ten steps in each, on hosts of eight ranks."""
+    ranks = [
+        LiveRank(rank=rank, host=f"h{rank // 8}", pid=100 + rank, state="S", late_s=-0.001)
+        for rank in range(count)
+    ]
+    for name, value in (of_rank_1 or {}).items():
+        setattr(ranks[1], name, value)
+    known: dict[str, Any] = {"verdict": Verdict.PASS, "message": "no rank was late", "world": count}
+    known |= {"step_s": 0.1, "usual_s": 0.08, "waiting": 0.25} | fields
+    return [
+        JobInterval(
+            at=f"2026-11-29T15:{second // 60:02}:{second % 60:02}.000+00:00",
+            ranks=[msgspec.structs.replace(rank, steps=10 * second) for rank in ranks],
+            **known,
+        )
+        for second in range(seconds)
+    ]

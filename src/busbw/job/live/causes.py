@@ -1,0 +1,263 @@
+"""Why a job is slow: the first cause that the evidence shows, else what was looked at.
+
+A part of a step is a cause if it explains MAINLY of the delay: of a late rank, how much more of it
+the rank has than the median of the others; of steps that became longer, how much it grew. What a
+GPU or a port shows is a cause if nothing else explains the delay, or if it comes before all others.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from statistics import median
+
+from busbw.core.finding import Verdict
+from busbw.core.pattern import US
+from busbw.job.live import doing, gpu_causes
+from busbw.job.live.delay import GRADIENTS, MAINLY, Cause, Delay
+from busbw.job.live.network_causes import network
+from busbw.job.live.rank_use import (
+    BACKWARD,
+    BLOCKED,
+    FORWARD,
+    INPUT,
+    RAN,
+    SAVE,
+    WAITING,
+    RankEvidence,
+)
+from busbw.job.live.types import JobLook, LiveVerdict
+from busbw.ui.number_formats import time_text
+
+UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
+PARTLY = 0.25  # of a delay
+WAITS = (WAITING, BLOCKED, INPUT, SAVE)  # of which a rank that computes well has none
+_Rule = Callable[[Delay], Cause | None]
+
+
+def explained(found: LiveVerdict, look: JobLook) -> LiveVerdict:
+    """The verdict with its cause, where one is asked for."""
+    causes: dict[str, Callable[[LiveVerdict, JobLook], LiveVerdict]] = {
+        "late": _late,
+        "longer": _longer,
+        "missing": doing.absent,
+        "still": doing.still,
+        "": doing.usual,
+    }
+    return causes[found.kind](found, look) if found.kind in causes else found
+
+
+def _late(found: LiveVerdict, look: JobLook) -> LiveVerdict:
+    times = look.times
+    if not times or not times.late:
+        return found
+    late = next(one for one in times.late.late if one.rank == found.suspects[0])
+    named = [one.rank for one in times.late.late]
+    others = [evidence.now for rank, evidence in look.evidence.items() if rank not in named] or [
+        evidence.now for rank, evidence in look.evidence.items() if rank != late.rank
+    ]
+    own = look.evidence.get(late.rank, RankEvidence())
+    delay = Delay(look, late.us, times.mean_us, _more(own.now, others), own, late.rank, named)
+    cause = _first(_OF_LATE, delay) or _unknown(delay)
+    if late.host in times.late.hosts and cause.kind in (UNKNOWN, COMPUTE):
+        cause = replace(
+            cause,
+            kind="host",
+            why=f"all ranks on {late.host} are late, and not those of another host; {cause.why}",
+            wrong_if="the same ranks are late on another host",
+        )
+    if cause.kind == CHECKPOINT:
+        found = replace(found, verdict=Verdict.PASS, kind=CHECKPOINT, suspects=())
+    return cause.of(found)
+
+
+def _longer(found: LiveVerdict, look: JobLook) -> LiveVerdict:
+    """What grew of all ranks, else of one, though it is not late beyond doubt."""
+    times = look.times
+    if not times or not times.usual_mean_us:
+        return found
+    us, step_us = times.mean_us - times.usual_mean_us, times.usual_mean_us
+    grew = {rank: _grown(one) for rank, one in look.evidence.items() if one.before}
+    least = {}
+    for part in sorted(set().union(*grew.values())):
+        least[part] = min(own.get(part, 0.0) for own in grew.values())
+    if times.wait_grew_us is not None:
+        least[GRADIENTS] = times.wait_grew_us
+    of_all = Delay(look, us, step_us, least)
+    cause = _first(_OF_ALL, of_all)
+    for rank, own in grew.items() if cause is None else ():
+        cause = cause or _first(_OF_ONE, Delay(look, us, step_us, own, look.evidence[rank], rank))
+    return (cause or _unknown(of_all)).of(found)
+
+
+def _grown(rank: RankEvidence) -> dict[str, float]:
+    """By how much each part of its steps is longer than before."""
+    before = rank.before
+    grew = {part: rank.now.get(part, 0.0) - us for part, us in before.items()}
+    return _contended(
+        grew, before.get(WAITING, 0.0) / before[RAN] if before.get(RAN, 0.0) > 0 else 0.0
+    )
+
+
+def _more(own: Mapping[str, float], others: list[dict[str, float]]) -> dict[str, float]:
+    """How much more of each part of a step a rank has than the others, if these have it."""
+    more = {}
+    for part, us in own.items():
+        known = [other[part] for other in others if part in other]
+        if known or part in WAITS:
+            more[part] = us - (median(known) if known else 0.0)
+    ratios = [other[WAITING] / other[RAN] for other in others if other.get(RAN, 0.0) > 0]
+    return _contended(more, median(ratios) if ratios else 0.0)
+
+
+def _contended(more: dict[str, float], ratio: float) -> dict[str, float]:
+    """With `ratio` of waiting to running elsewhere, who runs longer also waits longer: that part of
+    the waiting belongs to what it runs.
+    """
+    if RAN in more and WAITING in more:
+        us = max(0.0, min(more[WAITING], ratio * more[RAN]))
+        more[RAN] += us
+        more[WAITING] -= us
+    return more
+
+
+def _first(rules: Iterable[_Rule], delay: Delay) -> Cause | None:
+    return next((cause for rule in rules if (cause := rule(delay))), None)
+
+
+def _starved(delay: Delay) -> Cause | None:
+    """It was ready and had no CPU, for the delay or for most of a delay in forward and backward."""
+    waited_us = delay.part_us(WAITING)
+    is_in_model = delay.has(FORWARD, BACKWARD) and waited_us > delay.part_us(RAN)
+    if not delay.has(WAITING) and not (is_in_model and waited_us >= PARTLY * delay.us):
+        return None
+    own = delay.own
+    quota = own.quota
+    where = f" on CPUs {own.cpus}" if own.cpus else ""
+    why = f"{delay.name} waited for a CPU for {delay.figure(WAITING)}{where}"
+    if quota:
+        why += f"; {quota.path} allows {quota.cpus:g} CPUs and stopped it {quota.throttled} times"
+        return Cause("cpu", why, f"cat {quota.path}", delay.same("with a larger quota"))
+    faults = f"; {own.faults} pages were read from a disk meanwhile" if own.faults else ""
+    return Cause(
+        "cpu",
+        why + faults,
+        "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20",
+        delay.same("while nothing else runs on these CPUs"),
+    )
+
+
+def _input(delay: Delay) -> Cause | None:
+    if not delay.has(INPUT):
+        return None
+    own_us = delay.own.now.get(INPUT)
+    loader = "their DataLoaders" if own_us is None else "its DataLoader"
+    whole = "" if own_us is None else f", {time_text(US * own_us)} in each step"
+    return Cause(
+        "input",
+        f"input: {delay.name} waited for {loader} for {delay.figure(INPUT)}{whole}",
+        f"py-spy dump --pid {delay.pid} --subprocesses",
+        delay.same("with the same batch in each step"),
+    )
+
+
+def _blocked(delay: Delay) -> Cause | None:
+    if not delay.has(BLOCKED):
+        return None
+    faults = delay.own.faults
+    read = f", {faults} pages were read from a disk" if faults else ""
+    return Cause(
+        "disk",
+        f"{delay.name} was blocked by a device (state D) for {delay.figure(BLOCKED)}{read}",
+        f"cat /proc/{delay.pid}/stack /proc/{delay.pid}/io; busbw check",
+        f"state D is not seen: ps -o stat,wchan -p {delay.pid}",
+    )
+
+
+def _checkpoint(delay: Delay) -> Cause | None:
+    if not delay.has(SAVE):
+        return None
+    return Cause(
+        CHECKPOINT,
+        f"checkpoint: {delay.name} was in torch.save for {delay.figure(SAVE)}; expected",
+        "",
+        delay.same("without checkpoints"),
+    )
+
+
+def _compute(delay: Delay) -> Cause | None:
+    """After what may make it compute longer without more to do."""
+    in_model, ran = delay.has(FORWARD, BACKWARD), delay.has(RAN)
+    if not in_model and not ran:
+        return None
+    if not in_model:
+        why = f"needed its CPU for longer, by {delay.figure(RAN)}, outside of forward and backward"
+    else:
+        why = f"took longer in forward and backward by {delay.figure(FORWARD, BACKWARD)}"
+        ran_us = delay.part_us(RAN)
+        if ran_us >= MAINLY * delay.part_us(FORWARD, BACKWARD):
+            why += f", and needed its CPU for {time_text(US * ran_us)} more"
+        elif RAN in delay.more:
+            why += ", but needed its CPU for no longer, as on a GPU or asleep"
+    return Cause(
+        COMPUTE,
+        f"{delay.name} {why}",
+        f"py-spy dump --pid {delay.pid}  # or record -d 30: where it computes",
+        "all ranks are as slow with the batches from before"
+        if delay.rank is None
+        else "the rank is as fast as the others with their data, or on their GPU or CPU",
+    )
+
+
+def _link(delay: Delay) -> Cause | None:
+    """A rank may wait less because its link is slow in one direction: it computes no longer."""
+    grew_us = delay.look.times.wait_more_us if delay.look.times else None
+    own = (delay.part_us(FORWARD, BACKWARD), delay.part_us(RAN, WAITING), delay.part_us(*WAITS[1:]))
+    if not grew_us or FORWARD not in delay.more or max(own) >= PARTLY * delay.us:
+        return None
+    cause = network(replace(delay, more={GRADIENTS: grew_us}))
+    return cause and replace(cause, why=f"{delay.name} computes no longer; {cause.why}")
+
+
+def _unknown(delay: Delay) -> Cause:
+    """What was compared, and by how much it differs."""
+    if not delay.more:
+        return Cause(UNKNOWN, "unknown: its process cannot be read from here", "", "")
+    texts = {
+        RAN: "ran",
+        WAITING: "without a CPU",
+        BLOCKED: "in state D",
+        INPUT: "in its DataLoader",
+        SAVE: "in torch.save",
+        FORWARD: "forward",
+        BACKWARD: "backward",
+        GRADIENTS: "in communication",
+    }
+    parts = [
+        f"{text} {_signed(delay.more[part])}" for part, text in texts.items() if part in delay.more
+    ]
+    if FORWARD in delay.more:
+        rest_us = delay.us - delay.part_us(INPUT, SAVE, FORWARD, BACKWARD, GRADIENTS)
+        parts.append(f"elsewhere {_signed(rest_us)}, as in the optimizer or other calls")
+    return Cause(
+        UNKNOWN,
+        f"unknown: of {time_text(US * delay.us)}, compared with {delay.compared}:"
+        f" {', '.join(parts)}",
+        "",
+        "",
+    )
+
+
+def _signed(us: float) -> str:
+    return f"-{time_text(-US * us)}" if us < 0 else time_text(US * us)
+
+
+_OF_ONE: tuple[_Rule, ...] = (_starved, _input, _blocked, _checkpoint, _compute)
+_OF_LATE: tuple[_Rule, ...] = (
+    gpu_causes.shared,
+    gpu_causes.throttled,
+    *_OF_ONE[:-1],
+    gpu_causes.slot,
+    gpu_causes.nvlink,
+    _compute,
+    _link,
+)
+_OF_ALL: tuple[_Rule, ...] = (gpu_causes.throttled, *_OF_ONE[:-1], network, _compute)

@@ -1,0 +1,249 @@
+"""The GPUs and ports of this host while a job is watched, as `busbw watch` reads them.
+
+A thread reads them every EVERY_S, so that a driver that hangs delays no verdict. Without GPUs and
+ports it ends.
+"""
+
+import contextlib
+import platform
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+
+from busbw.core.errors import BusbwError
+from busbw.core.link_samples import NVLINK, PCIE, GpuState, HostSample, WatchInterval
+from busbw.core.telemetry import clock_reasons
+from busbw.host import process
+from busbw.job.live.rank_use import FORGOTTEN_S, WINDOW_S
+from busbw.watch.reader import LinkSelection, SampleReader
+from busbw.watch.watcher import Watcher
+
+EVERY_S = 3.0
+RESENT = "RetransSegs"
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # without it no GPU is missed
+LEAST_BUSY = 5  # per cent of a GPU's time
+LOCAL_RANK, VISIBLE = b"LOCAL_RANK=", b"CUDA_VISIBLE_DEVICES="
+
+
+@dataclass(slots=True)
+class GpuEvidence:
+    """A GPU over the last WINDOW_S; `before_mhz` is the mean of the time before."""
+
+    last: GpuState
+    sm_mhz: float | None = None
+    before_mhz: float | None = None
+    reasons: dict[str, float] = field(default_factory=dict)  # share of the readings, by name
+    strangers: dict[int, str] = field(default_factory=dict)  # what is said of them, by pid
+
+
+@dataclass(slots=True)
+class PortEvidence:
+    """What a port carried in its busier direction, in bytes per second, and its findings."""
+
+    name: str
+    rate: float | None  # of the line
+    before_rate: float | None  # when it was first seen
+    carried: float
+    before: float | None
+    findings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class HostEvidence:
+    """All GPUs and ports; resent segments of TCP are per second."""
+
+    gpus: dict[str, GpuEvidence] = field(default_factory=dict)  # by bus
+    ports: list[PortEvidence] = field(default_factory=list)
+    gpu_links: dict[str, list[str]] = field(default_factory=dict)  # findings by bus
+    resent: float = 0.0
+    before_resent: float | None = None
+    unread: Sequence[str] = ()  # why GPUs of this host, or ports, are not read
+
+
+class HostSamples:
+    """The samples of a host, the last ones and a mean of those before."""
+
+    def __init__(self) -> None:
+        self._watcher: Watcher | None = None
+        self._buses: dict[str, str] = {}  # of links of GPUs, by name
+        self._rates: dict[str, float | None] = {}
+        self._recent: deque[tuple[HostSample, WatchInterval]] = deque()
+        self._before: dict[str, float] = {}
+
+    def take(self, sample: HostSample) -> None:
+        if self._watcher is None:
+            self._watcher = Watcher(platform.node(), sample)
+            return
+        for link in sample.links:
+            self._rates.setdefault(link.name, link.rate)
+            self._buses[link.name] = link.bus
+        self._recent.append((sample, self._watcher.take(sample)))
+        while sample.at_s - self._recent[0][0].at_s > WINDOW_S:
+            oldest = _levels(*self._recent.popleft())
+            share = EVERY_S / FORGOTTEN_S
+            for name, value in oldest.items():
+                before = self._before.get(name, value)
+                self._before[name] = before + share * (value - before)
+
+    def evidence(self) -> HostEvidence:
+        found = HostEvidence()
+        if not self._recent:
+            return found
+        levels = [_levels(*one) for one in self._recent]
+        means = {
+            name: fmean([level[name] for level in levels if name in level]) for name in levels[-1]
+        }
+        sample, interval = self._recent[-1]
+        for gpu in sample.gpus:
+            found.gpus[gpu.bus] = GpuEvidence(
+                gpu, means.get(gpu.bus), self._before.get(gpu.bus), self._reasons(gpu.bus)
+            )
+        findings = self._findings()
+        for flow in interval.links:
+            said = findings.get(flow.name, [])
+            if flow.kind in (NVLINK, PCIE):
+                found.gpu_links.setdefault(self._buses[flow.name], []).extend(said)
+            elif flow.name in means:
+                before_rate, before = self._rates.get(flow.name), self._before.get(flow.name)
+                found.ports.append(
+                    PortEvidence(flow.name, flow.rate, before_rate, means[flow.name], before, said)
+                )
+        found.unread = sample.unread if NVIDIA_DRIVER.exists() else ()
+        found.resent = means.get(RESENT, 0.0)
+        found.before_resent = self._before.get(RESENT)
+        return found
+
+    def _findings(self) -> dict[str, list[str]]:
+        """What the counters of links meant, by link; the last of each pattern."""
+        found: dict[str, dict[str, str]] = {}
+        for _, interval in self._recent:
+            for one in interval.findings:
+                found.setdefault(one.link, {})[one.pattern] = f"{one.message} ({one.seen})"
+        return {link: list(patterns.values()) for link, patterns in found.items()}
+
+    def _reasons(self, bus: str) -> dict[str, float]:
+        counts: Counter[str] = Counter()
+        for sample, _ in self._recent:
+            for gpu in sample.gpus:
+                if gpu.bus == bus:
+                    counts.update(clock_reasons(gpu.reasons or 0))
+        return {name: count / len(self._recent) for name, count in counts.items()}
+
+
+def _levels(sample: HostSample, interval: WatchInterval) -> dict[str, float]:
+    """Clocks by bus, what ports carried by name, and resent segments."""
+    levels = {gpu.bus: float(gpu.sm_mhz) for gpu in sample.gpus if gpu.sm_mhz is not None}
+    for flow in interval.links:
+        known = [value for value in (flow.tx, flow.rx) if value is not None]
+        if known:
+            levels[flow.name] = max(known)
+    return levels | {RESENT: interval.tcp.get(RESENT, 0.0)}
+
+
+def of_host(host: str, name: str) -> str:
+    """The name of a part of a host among those of several; '' stays so."""
+    return f"{host} {name}" if host and name else name
+
+
+def joined(hosts: Mapping[str, HostEvidence]) -> HostEvidence:
+    """What several hosts show, by host: parts are named with their host."""
+    found = HostEvidence()
+    for host, one in hosts.items():
+        found.gpus |= {of_host(host, bus): gpu for bus, gpu in one.gpus.items()}
+        found.gpu_links |= {of_host(host, bus): said for bus, said in one.gpu_links.items()}
+        found.ports += [replace(port, name=of_host(host, port.name)) for port in one.ports]
+        found.unread = [*found.unread, *(of_host(host, reason) for reason in one.unread)]
+        if one.resent >= found.resent:
+            found.resent, found.before_resent = one.resent, one.before_resent
+    return found
+
+
+class HostReader:
+    """Reads the host until the process ends, from the first `evidence` on."""
+
+    def __init__(self) -> None:
+        self._samples, self._lock = HostSamples(), threading.Lock()
+        self._thread = threading.Thread(target=self._keep_reading, daemon=True)
+        self._started = False
+
+    def evidence(self) -> HostEvidence:
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        with self._lock:
+            return self._samples.evidence()
+
+    def _keep_reading(self) -> None:
+        # Nothing to watch, or nothing that answers: the job is watched without.
+        with (
+            contextlib.suppress(BusbwError),
+            contextlib.closing(SampleReader(LinkSelection(states=True))) as reader,
+        ):
+            while True:
+                sample = reader.read()
+                with self._lock:
+                    self._samples.take(sample)
+                time.sleep(EVERY_S)
+
+
+def gpus_of(host: HostEvidence, pids: Mapping[int, int]) -> dict[int, str]:
+    """By rank the bus of the GPU that its process computes on; by NVML, else by LOCAL_RANK."""
+    found: dict[int, str] = {}
+    for rank, pid in pids.items() if host.gpus else ():
+        used = [bus for bus, gpu in host.gpus.items() if pid in (gpu.last.processes or {})]
+        bus = used[0] if len(used) == 1 else _by_local_rank(host, pid)
+        if bus:
+            found[rank] = bus
+    return found
+
+
+def _by_local_rank(host: HostEvidence, pid: int) -> str:
+    try:
+        variables = process.read_memory_file(pid, "environ").split(b"\0")
+    except OSError:
+        return ""
+    values = {
+        name: word.removeprefix(name)
+        for name in (LOCAL_RANK, VISIBLE)
+        for word in variables
+        if word.startswith(name)
+    }
+    place = values.get(LOCAL_RANK, b"")
+    if not place.isdigit():
+        return ""
+    visible = [word for word in values.get(VISIBLE, b"").split(b",") if word]
+    if visible:
+        place = visible[int(place)] if int(place) < len(visible) else b""
+    buses = [bus for bus, gpu in host.gpus.items() if place == str(gpu.last.index).encode()]
+    return buses[0] if buses else ""
+
+
+def strangers(gpu: GpuState, pids: Mapping[int, int]) -> dict[int, str]:
+    """By pid, what is said of the processes of no rank that compute on a GPU.
+
+    {} unless a rank of the job is among its processes: NVML may give pids of another namespace.
+    """
+    ranks = set(pids.values())
+    if ranks.isdisjoint(gpu.processes or {}):
+        return {}
+    found = {}
+    for pid, name in (gpu.processes or {}).items():
+        busy = None if gpu.busy is None else gpu.busy.get(pid, 0)
+        if pid in ranks or (busy is not None and busy < LEAST_BUSY) or _is_below(pid, ranks):
+            continue
+        how = "which has memory on it" if busy is None else f"which takes {busy} % of its time"
+        found[pid] = f"process {pid} ({name or 'of another namespace'}), {how}"
+    return found
+
+
+def _is_below(pid: int, ranks: set[int]) -> bool:
+    """Whether a rank started the process."""
+    while pid > 1:
+        pid = process.parent(pid)
+        if pid in ranks:
+            return True
+    return False

@@ -1,0 +1,69 @@
+"""What the ports of a host show where communication took longer."""
+
+from busbw.job.live.delay import GRADIENTS, Cause, Delay
+from busbw.job.live.host_watch import PortEvidence
+from busbw.ui.number_formats import percent_text
+
+FULL = 0.8  # of the rate of a port
+# What a port carries beyond the job's own bytes is another program's if it is at least:
+OTHER_SHARE, RATE_SHARE, LEAST_BYTES = 0.5, 0.02, 1e6  # of those before; of the rate; per second
+RESENT, RESENT_TIMES = 10.0, 3.0  # segments per second, and times those before
+WRONG_TRAFFIC = "no other process has connections over this port: ss -tunp"
+
+
+def network(delay: Delay) -> Cause | None:
+    """Communication grew, of the rank that waits least."""
+    if not delay.has(GRADIENTS):
+        return None
+    why = f"communication took longer by {delay.figure(GRADIENTS)}"
+    host = delay.look.host
+    for port in host.ports:
+        other = _others_traffic(port, delay)
+        if other:
+            return Cause("traffic", f"{why}; {other}", "ss -tunp; busbw watch", WRONG_TRAFFIC)
+    seen = [text for port in host.ports for text in _port_signs(port)]
+    if host.before_resent is not None and host.resent >= max(
+        RESENT, RESENT_TIMES * host.before_resent
+    ):
+        seen.append(
+            f"TCP sent {host.resent:.0f} segments again per second, before {host.before_resent:.0f}"
+        )
+    seen = seen or ["no port of this host shows why"]
+    hosts = sorted({rank.host for rank in delay.look.ranks.values()})
+    return Cause(
+        "link",
+        f"{why}; {'; '.join(seen)}",
+        f"busbw link --hosts {','.join(hosts)}" if len(hosts) > 1 else "busbw watch",
+        "busbw link finds all links between these hosts equal"
+        if len(hosts) > 1
+        else "communication takes as long between the same ranks on another host",
+    )
+
+
+def _others_traffic(port: PortEvidence, delay: Delay) -> str:
+    """What a port carries beyond the job's own bytes, of which it has fewer in longer steps."""
+    if port.before is None:
+        return ""
+    own = port.before * delay.step_us / (delay.step_us + delay.us)
+    other = port.carried - own
+    least = max(OTHER_SHARE * port.before, RATE_SHARE * (port.rate or 0.0), LEAST_BYTES)
+    if other < least:
+        return ""
+    return (
+        f"{port.name} carries {_rate(port.carried)}, before {_rate(port.before)}: the steps are"
+        f" fewer, so that about {_rate(other)} are not this job's"
+    )
+
+
+def _port_signs(port: PortEvidence) -> list[str]:
+    signs = [f"{port.name}: {text}" for text in port.findings]
+    if port.rate and port.before_rate and port.rate < port.before_rate:
+        signs.append(f"{port.name} runs at {_rate(port.rate)}, before {_rate(port.before_rate)}")
+    if port.rate and port.carried >= FULL * port.rate:
+        share = percent_text(port.carried, port.rate)
+        signs.append(f"{port.name} carries {share} % of its rate")
+    return signs
+
+
+def _rate(per_s: float) -> str:
+    return f"{8 * per_s / 1e9:.3g} Gbit/s"
