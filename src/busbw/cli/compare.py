@@ -82,7 +82,7 @@ MEANT_FOR = {
     "tables",
     type=click.IntRange(1),
     multiple=True,
-    help="of recorded runs: which table of logs that hold several; twice: of A, of B",
+    help="which table of logs that hold several, for recorded runs; twice: of A, of B",
 )
 @click.option(
     "--expect",

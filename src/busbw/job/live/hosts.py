@@ -45,7 +45,7 @@ class _Clock:
 
 
 @dataclass(slots=True)
-class _HostReader:
+class _RemoteReader:
     name: str
     since_s: float  # when it answered last, or was asked first
     node: RemoteNode | None = None
@@ -68,7 +68,7 @@ class JobHosts:
 
     def __init__(self, names: Sequence[str], folder: Path) -> None:
         self._folder = str(folder.absolute())
-        self._hosts = {name: _HostReader(name, time.monotonic()) for name in names}
+        self._hosts = {name: _RemoteReader(name, time.monotonic()) for name in names}
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +126,7 @@ class JobHosts:
                 found[host.name] = since_s, host.problem or "no answer"
         return found
 
-    def _ask(self, host: _HostReader, wanted: Collection[int]) -> None:
+    def _ask(self, host: _RemoteReader, wanted: Collection[int]) -> None:
         try:
             if host.node is None:
                 host.node = RemoteNode(host.name, program.module_command(MODULE))
@@ -136,7 +136,7 @@ class JobHosts:
         except NoMeasurement as error:
             self._lose(host, error)
 
-    def _take(self, host: _HostReader) -> None:
+    def _take(self, host: _RemoteReader) -> None:
         """The answer, if it has come."""
         if host.node is None or host.answer is None or not host.answer.done():
             return
@@ -151,5 +151,5 @@ class JobHosts:
         known = {rank: end_s for rank, end_s in ends_s.items() if end_s is not None}
         host.news = msgspec.structs.replace(news, ends_s=known)
 
-    def _lose(self, host: _HostReader, error: NoMeasurement) -> None:
+    def _lose(self, host: _RemoteReader, error: NoMeasurement) -> None:
         host.answer, host.problem = None, error.message.removeprefix(f"{host.name}: ")
