@@ -68,8 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process: another one would make it
-    again. So do unit tests of a file: handing out thousands one by one, pytest-xdist goes through
-    all that it handed out each time.
+    again. So do unit tests of a file: to hand out thousands one by one takes as long as many run.
     """
     of_units = cache(lambda path: "unit" in path.relative_to(ROOT).parts)
     for item in items:
