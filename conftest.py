@@ -47,6 +47,7 @@ NATIVE = ROOT / "native"
 MPI_FOLDER = "busbw-mpi-"
 sys.path.insert(0, str(ROOT))  # the tests of busbw-accel import tests.*.conftest
 warm = importlib.import_module("tests.warm_python")
+pytest_plugins = ["tests.forks"]
 DATA_HOMES = itertools.count()
 DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills leaves it
 
@@ -67,8 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process: another one would make it
-    again. So do unit tests of a file: handing out thousands one by one, pytest-xdist goes through
-    all that it handed out each time.
+    again. So do unit tests of a file: to hand out thousands one by one takes as long as many run.
     """
     of_units = cache(lambda path: "unit" in path.relative_to(ROOT).parts)
     for item in items:
@@ -198,7 +198,7 @@ def data_home() -> Iterator[Path]:
     test would change what comparisons say.
     """
     shared = os.environ["XDG_DATA_HOME"]
-    own = Path(shared, f"data-{next(DATA_HOMES)}")
+    own = Path(shared, f"data-{os.getpid()}-{next(DATA_HOMES)}")
     os.environ["XDG_DATA_HOME"] = str(own)
     yield own
     os.environ["XDG_DATA_HOME"] = shared

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import reduce
 from operator import getitem
 
+import msgspec
+
 from busbw.core.errors import UsageError
 from busbw.core.result import Outcome
 from busbw.report import results
@@ -39,5 +41,5 @@ def damaged(result: Outcome, within: str = "") -> Iterator[Outcome]:
         right = inner[key]
         for inner[key] in JUNK:
             with contextlib.suppress(UsageError):
-                yield read(json.dumps(document).encode(), "r.json")
+                yield read(msgspec.json.encode(document), "r.json")
         inner[key] = right

@@ -6,16 +6,16 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+import msgspec
+
 _LINK_LIMIT = 40  # in one path, as in Linux
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """Bytes of a file or of a library call's text.
 
     `data` is None if there are none, and `reason` says why.

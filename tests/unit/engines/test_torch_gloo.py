@@ -18,7 +18,7 @@ from busbw.core.redops import REDOPS
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.xdist_group("gloo"),  # one process imports PyTorch for all jobs of ranks
+    pytest.mark.xdist_group("warm_python"),  # which imports PyTorch for all jobs of ranks
     pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
 MODULE = Path(__file__).with_name("torch_gloo_rank.py")

@@ -4,6 +4,7 @@ A stand-in shaped like `pynvml` is used at that boundary alone.
 """
 
 import os
+import itertools
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -20,23 +21,26 @@ class NVMLError(Exception):
     value = 0
 
 
-def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
+def fake_nvml(*, pcie: bool = True, slow_us: int = 0) -> Any:
     """Two GPUs whose PCIe counter has 32 bits and is about to wrap."""
-    start, queries = time.monotonic(), []
+    queries: list[list[Any]] = []
+    elapsed_us = itertools.count(step=500)  # a clock of its own: other programs do not slow it
+    slept_us = 0
 
     def values(_handle: str, fields: list[Any]) -> list[Any]:
         queries.append(fields)
 
         def sample(field: Any) -> Any:
             number = field[0] if isinstance(field, tuple) else field
-            elapsed_s = time.monotonic() - start
-            time.sleep(slow_s * (len(queries) % 3))  # the value is from before the driver's delay
+            nonlocal slept_us
+            at_us = next(elapsed_us) + slept_us
+            slept_us += slow_us * (len(queries) % 3)  # the value is from before the driver's delay
             count = {TX: 1000, RX: 2000, REPLAY: 3}.get(number)
             if number in (PCIE_TX, PCIE_RX) and pcie:
-                count = round(PCIE_RANGE - 1e8 + RATE * elapsed_s) % PCIE_RANGE
+                count = round(PCIE_RANGE - 1e8 + RATE * at_us / 1e6) % PCIE_RANGE
             is_64_bit = number in (TX, RX)
             return SimpleNamespace(
-                timestamp=round(elapsed_s * 1e6),
+                timestamp=at_us,
                 nvmlReturn=3 if count is None else 0,
                 valueType=3 if is_64_bit else 1,
                 value=SimpleNamespace(ullVal=count, uiVal=count),
@@ -118,7 +122,7 @@ def test_rate_of_pcie_is_right_over_a_wrap_of_its_counter():
 
 
 def test_rate_of_pcie_is_right_when_the_driver_is_slow():
-    session = GpuTraffic(fake_nvml(slow_s=0.002))
+    session = GpuTraffic(fake_nvml(slow_us=2000))
     rates = [
         values["pcie_tx"]
         for _ in range(4)

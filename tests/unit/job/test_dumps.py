@@ -16,7 +16,7 @@ from busbw.pattern.pending_collective import outstanding
 RANKS = 3
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.xdist_group("gloo"),  # one process imports PyTorch for all jobs of ranks
+    pytest.mark.xdist_group("warm_python"),  # which imports PyTorch for all jobs of ranks
     pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
 

@@ -1,5 +1,6 @@
 """Triton's interpreter at less cost."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -12,7 +13,8 @@ import pytest
 @pytest.fixture(scope="package", autouse=True)
 def patch_once() -> Iterator[None]:
     """For each function that a kernel calls, Triton's interpreter replaces all functions of its
-    language again, which the start of the kernel has replaced: a third of its time.
+    language again, which the start of the kernel has replaced: a third of its time. A fifth of the
+    rest was for whether integers overflow, of which it says nothing unless it debugs.
     """
     tl = sys.modules.get("triton.language")  # by the root's conftest.py, where there is no GPU
     if tl is None:
@@ -20,7 +22,8 @@ def patch_once() -> Iterator[None]:
         return
     from triton.runtime import interpreter
 
-    replace = interpreter._patch_lang
+    replace, options = interpreter._patch_lang, interpreter.interpreter_builder.options
+    assert not options.debug
 
     @cache
     def languages(function: FunctionType) -> list[Any]:
@@ -35,5 +38,6 @@ def patch_once() -> Iterator[None]:
         return replace(function)
 
     interpreter._patch_lang = replaced
+    interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
     yield
-    interpreter._patch_lang = replace
+    interpreter._patch_lang, interpreter.interpreter_builder.options = replace, options
