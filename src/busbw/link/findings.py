@@ -1,22 +1,18 @@
 """Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could
 not be judged.
-
-The increases of counters during the transfers are evidence for the cause of a low rate.
 """
 
 import statistics
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 from busbw.core.counters import CounterKind, counters_by_name
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
+from busbw.link.evidence import evidence, sums
 from busbw.link.slow_endpoints import MIN_GAP, End, PairRate, Solution, solve
 from busbw.link.types import TCP, LinkReport, PairFlow, bits_text
 
-Key = tuple[str, str, str]  # host, port or "tcp", counter
-MAX_SHOWN = 6
 HOST = "link.host"  # the finding of a host that was not measured
 MAX_NAMED = 6  # of a list in a message
 FIX = (
@@ -29,40 +25,6 @@ DIRECTION_RUNS = 4
 CPUS_LIMITED = "; but there the CPUs limited the rate, not the link"
 ABOVE = 1.05  # of what a link can carry: more is no noise, so its rate is not the real one
 FEWER_CPUS = "measure with --test perftest, or with more --streams"
-
-
-def sums(flows: Iterable[PairFlow], kinds: Collection[CounterKind]) -> dict[Key, int]:
-    """The increases of counters of these kinds, added up over all flows."""
-    increases: Counter[Key] = Counter()
-    for flow in flows:
-        for host, ports in flow.moved.items():
-            for port, counters in ports.items():
-                for name, increase in counters.items():
-                    row = counters_by_name().get(name)
-                    if row is not None and row.kind in kinds:
-                        increases[host, port, name] += increase
-    return increases
-
-
-def evidence(flows: Iterable[PairFlow]) -> str:
-    """The loss, congestion and fault counters that increased most beyond normal; '' if none did.
-
-    Ticks are left out: a healthy port counts millions, and the time that the counter covers is not
-    known.
-    """
-    increases = sums(flows, {CounterKind.LOSS, CounterKind.CONGESTION, CounterKind.FAULT})
-    times = {
-        key: increase / counters_by_name()[key[2]].notable
-        for key, increase in increases.items()
-        if not counters_by_name()[key[2]].ticks
-    }
-    notable = [key for key in times if times[key] >= 1]
-    if not notable:
-        return ""
-    largest = sorted(notable, key=lambda key: -times[key])[:MAX_SHOWN]
-    return "meanwhile " + ", ".join(
-        f"{host} {port} {name} +{increases[host, port, name]}" for host, port, name in largest
-    )
 
 
 def findings(report: LinkReport) -> list[RunFinding]:
@@ -204,7 +166,7 @@ class _RailFindings:
                 f" the usual rate is {bits_text(solved.usual or 0.0)}"
             )
             verdict, fix = Verdict.FAIL, self._fix(host)
-            if all(flow.processor_bound for flow in flows):
+            if all(flow.cpus_explain(solved.least) for flow in flows):
                 message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
             result.append(RunFinding("link.host_slow", verdict, message, evidence(flows), fix))
         self.slow.update(level.end for level in levels)
@@ -234,7 +196,7 @@ class _RailFindings:
             " flows"
         )
         verdict = Verdict.FAIL
-        if all(flow.processor_bound for flow in flows):
+        if all(flow.cpus_explain(solved.least) for flow in flows):
             message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
         return [RunFinding("link.pair_slow", verdict, message, evidence(flows), fix)]
 
@@ -251,7 +213,7 @@ class _RailFindings:
         )
         fix = f"{self._fix(slow.sender)}; or {receiver} receives slowly: a third host tells which"
         verdict = Verdict.FAIL
-        if slow.processor_bound:
+        if slow.cpus_explain(min(fast.rates)):
             message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
         return [RunFinding("link.direction_slow", verdict, message, evidence([slow]), fix)]
 
@@ -280,7 +242,11 @@ class _RailFindings:
                 below.append((flow, carried))
         result = []
         for bound in (False, True):
-            marked = [(flow, carried) for flow, carried in below if flow.processor_bound is bound]
+            marked = [
+                (flow, carried)
+                for flow, carried in below
+                if flow.cpus_explain(schedule.mark(carried, gpu=gpu)) is bound
+            ]
             if marked:
                 result.append(self._below_mark(marked, len(flows), bound=bound))
         if unmarked:

@@ -28,14 +28,20 @@ WARM_UP_S = 0.5  # TCP's rate grows during the first round trips
 MESSAGE = b"\0" * 64
 MAX_PINGS, PING_WARM_UP, PING_S = 2000, 100, 1.0  # stops at whichever comes first
 BUSY_SHARE = 0.9  # of the CPU time that the threads could use
+LATE_SHARE = 0.05  # of the time: without data to send so long, the sender's threads were late
 
 
 @dataclass(frozen=True, slots=True)
 class CoreLoad:
-    """The CPU cores that the threads of one end used, and whether they could have used no more."""
+    """The CPU cores that the threads of one end used, and whether they could have used no more.
+
+    `network_share`, of a sender, is the share of the time in which its data waited for the network
+    alone, in the mean of its streams; None if the kernel does not count it.
+    """
 
     cores: float
     bound: bool
+    network_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,8 @@ class _Meter:
             process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0)
         )
 
-    def load(self) -> CoreLoad:
-        """The load so far.
+    def load(self, connections: Sequence[socket.socket] = ()) -> CoreLoad:
+        """The load so far, of a sender with its `connections`.
 
         Time spent waiting for a CPU counts too, since other work on the host is a limit as well.
         """
@@ -70,7 +76,15 @@ class _Meter:
         running = sum(running for running, _ in self._times)
         waiting = sum(waiting for _, waiting in self._times)
         bound = (running + waiting) / seconds >= BUSY_SHARE * self._usable_cores
-        return CoreLoad(round(running / seconds, 3), bound)
+        infos = map(tcp_connections.info_of, connections)
+        times = [known for info in infos if (known := tcp_connections.sending_times(info))]
+        if not times:
+            return CoreLoad(round(running / seconds, 3), bound)
+        had_data, for_network = (
+            sum(one) / len(times) / seconds for one in zip(*times, strict=True)
+        )
+        late = had_data < 1 - LATE_SHARE
+        return CoreLoad(round(running / seconds, 3), bound or late, round(min(1.0, for_network), 3))
 
 
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> ReceivedData:
@@ -174,7 +188,7 @@ def send(
             thread.start()
         for thread in threads:
             thread.join(max(0.0, deadline + limit_s - time.monotonic()))
-        return meter.load()
+        return meter.load(connections)
     finally:
         _finish(connections, threads, limit_s)
 
