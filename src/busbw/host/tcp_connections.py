@@ -119,16 +119,14 @@ def received(connection: socket.socket) -> int:
     return int(struct.unpack_from("=Q", info, _RECEIVED)[0]) if len(info) >= _RECEIVED + 8 else 0
 
 
-def sending_times(info: bytes) -> tuple[float, float] | None:
-    """Seconds in which a connection had data to send, and those of them in which the data waited
-    for the network alone, not for room at the receiver or in the sender's buffer.
-
-    None if the kernel does not count them.
+def waited_for_network_s(info: bytes) -> float | None:
+    """Seconds in which data of a connection waited for the network alone: neither for its program,
+    nor for room in its buffer or at the receiver. None if the kernel does not count them.
     """
     if len(info) < _BUSY + 24:
         return None
     busy, receiver_full, buffer_full = struct.unpack_from("=QQQ", info, _BUSY)
-    return busy / 1e6, max(0, busy - receiver_full - buffer_full) / 1e6
+    return float(max(0, busy - receiver_full - buffer_full)) / 1e6
 
 
 def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[StalledConnection]:

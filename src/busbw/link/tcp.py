@@ -28,7 +28,9 @@ WARM_UP_S = 0.5  # TCP's rate grows during the first round trips
 MESSAGE = b"\0" * 64
 MAX_PINGS, PING_WARM_UP, PING_S = 2000, 100, 1.0  # stops at whichever comes first
 BUSY_SHARE = 0.9  # of the CPU time that the threads could use
-LATE_SHARE = 0.05  # of the time: without data to send so long, the sender's threads were late
+# Of the time: threads that waited for a CPU so long, and data that did not wait for the network so
+# long, were late.
+LATE_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +79,13 @@ class _Meter:
         waiting = sum(waiting for _, waiting in self._times)
         bound = (running + waiting) / seconds >= BUSY_SHARE * self._usable_cores
         infos = map(tcp_connections.info_of, connections)
-        times = [known for info in infos if (known := tcp_connections.sending_times(info))]
-        if not times:
+        times_s = [tcp_connections.waited_for_network_s(info) for info in infos]
+        known_s = [one for one in times_s if one is not None]
+        if not known_s:
             return CoreLoad(round(running / seconds, 3), bound)
-        had_data, for_network = (
-            sum(one) / len(times) / seconds for one in zip(*times, strict=True)
-        )
-        late = had_data < 1 - LATE_SHARE
-        return CoreLoad(round(running / seconds, 3), bound or late, round(min(1.0, for_network), 3))
+        share = min(1.0, statistics.mean(known_s) / seconds)
+        late = min(1 - share, waiting / seconds / len(known_s)) > LATE_SHARE
+        return CoreLoad(round(running / seconds, 3), bound or late, round(share, 3))
 
 
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> ReceivedData:

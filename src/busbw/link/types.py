@@ -101,7 +101,11 @@ class PairFlow(msgspec.Struct, kw_only=True, omit_defaults=True):
         Meta(description="processor cores that sender and receiver used"),
     ] = None
     processor_bound: Annotated[
-        bool, Meta(description="the threads of an end used all of its CPUs, or waited for them")
+        bool,
+        Meta(
+            description="the threads of an end used all of its CPUs, or waited for them so long"
+            " that data did not wait for the network"
+        ),
     ] = False
     network_share: Annotated[
         float | None,
