@@ -15,7 +15,7 @@ from busbw.host.endpoints import Endpoint
 
 TCP, PERFTEST = "tcp", "perftest"
 METHODS = (TCP, PERFTEST)
-CLEARLY = 0.9  # of an expected rate: less is not just a little below it
+CLEARLY = 0.9  # of an expected rate, or of the time: less is not just a little below it
 
 
 def bits_text(rate: float) -> str:
@@ -123,6 +123,11 @@ class PairFlow(msgspec.Struct, kw_only=True, omit_defaults=True):
         ),
     ] = {}
     error: Annotated[str, Meta(description="why it failed")] = ""
+
+    @property
+    def waited_for_cpus(self) -> bool:
+        """Whether the CPUs limited the rate, so that the link may be faster."""
+        return self.processor_bound and (self.network_share or 0.0) < CLEARLY
 
     def cpus_explain(self, expected: float) -> bool:
         """Whether the CPUs can be why the rate is below `expected`.

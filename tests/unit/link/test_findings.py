@@ -1,5 +1,8 @@
 """Findings of a tournament, from rates that are given."""
 
+import re
+
+import msgspec
 import pytest
 
 from busbw.core.finding import Verdict
@@ -97,6 +100,43 @@ def test_without_a_line_rate_hosts_are_compared_alone():
     assert verdicts(report(line=None, spec=LinkSpec(line_rate=100 * GBIT))) == [
         ("link.alike", Verdict.PASS)
     ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "limited"), [((0.2, 0.3), "2"), ((None, 0.97), "1"), ((0.95, 0.97), "")]
+)
+def test_without_a_line_rate_busy_cpus_are_named_all_the_same(shares, limited):
+    link_report = report(2, line=None)
+    for flow, share in zip(link_report.flows, shares, strict=True):
+        flow.processor_bound, flow.network_share = True, share
+    _, mark = findings.findings(link_report)
+    said = f"; the CPUs limited the rate of {limited}, so the link may be faster"
+    assert (said in mark.message, "--streams" in mark.fix) == (bool(limited), bool(limited))
+
+
+@pytest.mark.parametrize(
+    ("rates", "place"),
+    [
+        ((50.0, 49.0), "on h1: compare cable, .*; or h2 is the slow one: a third host tells which"),
+        ((49.0, 50.0), "on h1: compare cable, .*; or h2 is the slow one: a third host tells which"),
+        ((95.0, 50.0), "on h2: compare cable, .*; or h1 receives slowly: a third host tells which"),
+    ],
+)
+def test_of_two_hosts_below_the_mark_neither_is_blamed_alone(rates, place):
+    link_report = report(2)
+    for flow, rate in zip(link_report.flows, rates, strict=True):
+        flow.rate = rate * GBIT
+    (mark,) = findings.findings(link_report)
+    assert re.fullmatch(place, mark.fix)
+
+
+def test_different_mtus_are_a_warning_beside_the_verdict():
+    link_report = report(3)
+    ports = link_report.rails[0].endpoints
+    ports[0] = msgspec.structs.replace(ports[0], mtu=1500)
+    found = findings.findings(link_report)
+    assert [finding.verdict for finding in found] == [Verdict.PASS, Verdict.WARN]
+    assert found[1].message == "the MTUs of the ports on 10.0.0.0/24 differ: h1: 1500; h2, h3: 9000"
 
 
 def test_a_given_line_rate_replaces_that_of_a_lab():
