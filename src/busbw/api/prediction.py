@@ -103,6 +103,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "step_factor": (2, 1 << 60),
 }
 CHOICES = {"cpu": CPUS, "scale": SCALES}
+BETWEEN_HOSTS = ("nics", "fabric")  # options without effect on one host
 UNSET = ("reference",)  # options of which None is a value
 
 
@@ -193,7 +194,13 @@ def of_collective(name: str, options: CollectiveOptions, results: Sequence[Named
         setting = replace(setting, traffic=alltoallv_traffic.of_nccl_tests(per_host))
     lost = options.get("rails_lost", 0)
     _require_use(evidence.calibration, row.name, hosts, per_host, bytes_of)
-    return predict_collective(setting, row, hosts, per_host, bytes_of, source, evidence, lost)
+    prediction = predict_collective(setting, row, hosts, per_host, bytes_of, source, evidence, lost)
+    unused = [f"--{name}" for name in BETWEEN_HOSTS if options.get(name)]
+    if unused and max(hosts) == 1:
+        prediction.notes.append(
+            f"{', '.join(unused)}: without effect on one host; give --nodes, like --nodes 2"
+        )
+    return prediction
 
 
 def of_pattern(

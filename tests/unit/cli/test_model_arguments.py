@@ -147,6 +147,12 @@ def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
     assert [row["ranks"] for row in answer["rows"]] == [16, 16, 100000, 100000]
 
 
+def test_nics_that_one_host_does_not_use_are_noted(capsys: Captured) -> None:
+    alone = run("predict --system h100x8 -b 1G --nics 8x100G", capsys)[1]
+    assert "note: --nics: without effect on one host; give --nodes, like --nodes 2" in alone
+    assert "--nics" not in run("predict --system h100x8 -b 1G --nics 8x100G --nodes 2", capsys)[1]
+
+
 def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None:
     file = recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"
     code, out, _ = run(
