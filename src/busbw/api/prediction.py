@@ -26,11 +26,13 @@ from busbw.core.errors import BusbwError, UsageError, unknown
 from busbw.core.pattern import Pattern
 from busbw.core.ranges import require_between
 from busbw.core.result import Result
+from busbw.core.sizes import counted, short_size
 from busbw.measure import alltoallv_traffic
 from busbw.model.buckets import Bucket
 from busbw.model.estimate import EstimateInputs
 from busbw.model.forecast import MeasuredCurves
-from busbw.model.measured_system import of_result, shape
+from busbw.model.hardware import is_another_gpu
+from busbw.model.measured_system import cpus_of, of_result, shape
 from busbw.model.nccl.constants import FITTED, release
 from busbw.model.overlap import parse_ratios
 from busbw.model.patterns import PatternJob, predict_pattern
@@ -101,6 +103,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "step_factor": (2, 1 << 60),
 }
 CHOICES = {"cpu": CPUS, "scale": SCALES}
+BETWEEN_HOSTS = ("nics", "fabric")  # options without effect on one host
 UNSET = ("reference",)  # options of which None is a value
 
 
@@ -190,7 +193,14 @@ def of_collective(name: str, options: CollectiveOptions, results: Sequence[Named
     elif row.uneven:
         setting = replace(setting, traffic=alltoallv_traffic.of_nccl_tests(per_host))
     lost = options.get("rails_lost", 0)
-    return predict_collective(setting, row, hosts, per_host, bytes_of, source, evidence, lost)
+    _require_use(evidence.calibration, row.name, hosts, per_host, bytes_of)
+    prediction = predict_collective(setting, row, hosts, per_host, bytes_of, source, evidence, lost)
+    unused = [f"--{name}" for name in BETWEEN_HOSTS if options.get(name)]
+    if unused and max(hosts) == 1:
+        prediction.notes.append(
+            f"{', '.join(unused)}: without effect on one host; give --nodes, like --nodes 2"
+        )
+    return prediction
 
 
 def of_pattern(
@@ -298,6 +308,15 @@ def _calibrated(results: Sequence[Named], system: System, known: Reference) -> M
 
 
 def _curve(file: str, result: Result, system: System) -> ReferenceCurve | None:
+    """The curve of a result; UsageError for one of CPUs or of other GPUs."""
+    name = result.world.devices[0].name if result.world.devices else ""
+    cpus = cpus_of(result)
+    if cpus or is_another_gpu(name, system.gpu):
+        of = f"its ranks ran on CPUs ({cpus})" if cpus else f"it is of {name}"
+        raise UsageError(
+            f"--calibrate {file}: {of}, and the predicted system has {system.gpu}",
+            "give a run of such a system, or leave out --calibrate",
+        )
     recorded = of_result(result)
     if isinstance(recorded, str):  # why there is none
         recorded = system
@@ -309,6 +328,31 @@ def _curve(file: str, result: Result, system: System) -> ReferenceCurve | None:
                 "give them, like --nics 8x400G",
             )
     return curve_of(result, recorded, shape(result), "calibration", file)
+
+
+def _require_use(
+    curves: Sequence[ReferenceCurve],
+    collective: str,
+    hosts: Sequence[int],
+    per_host: int,
+    sizes_bytes: Sequence[int],
+) -> None:
+    """UsageError for a result that corrects nothing in a prediction of this collective."""
+    for curve in curves:
+        reason = hint = ""
+        if curve.collective != collective:
+            reason, hint = f"it is of {curve.collective}", f"predict {curve.collective}"
+        elif curve.per_host != per_host:
+            reason = f"its hosts have {counted(curve.per_host, 'rank')}, those predicted {per_host}"
+            hint = f"add --gpus {curve.per_host}, or measure with {per_host} on each host"
+        elif curve.hosts not in hosts and (curve.hosts == 1 or max(hosts) == 1):
+            reason = f"it is of {counted(curve.hosts, 'host')}, which are not predicted"
+            hint = f"add --nodes {curve.hosts}"
+        elif curve.hosts == 1 and not any(map(curve.time_s, sizes_bytes)):
+            reason = "it has none of the predicted sizes"
+            hint = f"add -b {short_size(curve.sizes[0])} -e {short_size(curve.sizes[-1])}"
+        if reason:
+            raise UsageError(f"--calibrate {curve.run}: {reason}", hint)
 
 
 def _refuse_settings_of_collective(algo: str, proto: str) -> None:

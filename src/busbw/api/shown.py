@@ -97,7 +97,8 @@ def _comparison(comparison: Comparison) -> str:
 def _prediction(prediction: Prediction) -> str:
     at = prediction.described
     text = f"{prediction.collective} on {counted(at.hosts, 'host')} of {at.system}"
-    fastest = max(prediction.rows, key=lambda row: row.busbw, default=None)
+    named = (row for row in prediction.rows if row.hosts == at.hosts)
+    fastest = max(named, key=lambda row: row.busbw, default=None)
     if fastest is None:
         return text
     busbw, size = bandwidth_text(fastest.busbw), format_size(fastest.size_bytes)

@@ -6,8 +6,8 @@ from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.differences_text import differences_text
 from busbw.check.earlier import BY_TOTALS
 from busbw.check.fault_text import detail_lines, head_line, muted, parts_lines
-from busbw.check.groups import FindingGroup, group
-from busbw.check.types import GRADES, NO_DATA, SHOWN_GRADES, ClusterReport, grade, node_names
+from busbw.check.groups import FindingGroup, shown_groups
+from busbw.check.types import NO_DATA, ClusterReport, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
@@ -33,7 +33,7 @@ def cluster_text(
     Many faults are first listed in short. Where a terminal of `height` lines has no room for more,
     this list is all, and a hint says how to see the rest.
     """
-    groups = group(cluster.nodes, GRADES if everything else SHOWN_GRADES)
+    groups = shown_groups(cluster.nodes, everything=everything)
     names = node_names(cluster.nodes)
     differing = differences_text(cluster) if compared else ""
     head = f"{head_text(cluster, names)}{differing}\n"

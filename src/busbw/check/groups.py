@@ -6,6 +6,8 @@ it.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from busbw.check.alike import HostText, for_any_host, largest, merged_text, pattern
 from busbw.check.causes import Problem, problems
 from busbw.check.types import (
@@ -127,6 +129,19 @@ def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[FindingGr
         return GRADES.index(check[0]), -most_nodes[check], check[1], -len(fault.nodes)
 
     return join_same(sorted(groups, key=order))
+
+
+def shown_groups(nodes: Sequence[CheckReport], *, everything: bool) -> list[FindingGroup]:
+    """What needs attention, or `everything`. Of nodes on which nothing was judged, why not."""
+    if everything:
+        return group(nodes, GRADES)
+    unjudged = [
+        node
+        if all(finding.verdict is Verdict.SKIP for finding in node.findings)
+        else structs.replace(node, findings=[])
+        for node in nodes
+    ]
+    return group(nodes, SHOWN_GRADES) + group(unjudged, (Verdict.SKIP.value,))
 
 
 def faults(nodes: Sequence[CheckReport]) -> list[Fault]:

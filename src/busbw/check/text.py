@@ -7,16 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from busbw.check.fault_text import detail_lines, head_line, muted, parts_lines
-from busbw.check.groups import FindingGroup, group
-from busbw.check.types import (
-    AS_ROOT,
-    GRADES,
-    NO_DATA,
-    SHOWN_GRADES,
-    CheckReport,
-    ReportedFinding,
-    grade,
-)
+from busbw.check.groups import FindingGroup, shown_groups
+from busbw.check.types import AS_ROOT, GRADES, NO_DATA, CheckReport, ReportedFinding, grade
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
 from busbw.ui.columns import Column, aligned, wrapped
@@ -41,7 +33,7 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
 def findings(shown: Sequence[ReportedFinding], *, everything: bool, host: str = "") -> str:
     """The findings, each fault once with its parts, with lines of any length."""
     report = CheckReport(host=host, findings=list(shown))
-    return "".join(map(_in_full, group([report], GRADES if everything else SHOWN_GRADES)))
+    return "".join(map(_in_full, shown_groups([report], everything=everything)))
 
 
 def _in_full(fault: FindingGroup) -> str:

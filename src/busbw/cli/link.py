@@ -27,7 +27,7 @@ from busbw.link import html as link_html
 from busbw.link import text as view
 from busbw.link.driver import Tournament
 from busbw.link.types import METHODS, PERFTEST, LinkReport, LinkSpec, SuspectReport
-from busbw.measure.record import save
+from busbw.measure.record import check_writable, save
 
 FORMATS = ("table", "json")
 # The parameters that are not ignored with --suspect.
@@ -191,10 +191,8 @@ def command(
         return _node()
     _refuse_ignored(click.get_current_context(), bool(suspect))
     for option, file in (("--json", result_file(json_name)), ("--html", html)):
-        if file is not None and file.exists() and not force:
-            raise UsageError(
-                f"{option} {file}: the file exists", "name another file, or replace it with --force"
-            )
+        if file is not None:
+            check_writable(file, overwrite=force, what=f"{option} {file}")
     output = LinkOutput(html, format_name, json_name, fail_on)
     named = given_hosts(hosts, hostfile)
     if not named:

@@ -179,7 +179,8 @@ class SweepOutput(RunOutput):
             self._print("row", result, event.row, alarm=wrong)
             self._printed += 1
         elif isinstance(event, RowDone) and self.view.streams:
-            if self._status.is_due and not self._status.visible:
+            is_first = len(event.row.out_of_place.visits or ()) <= 1
+            if is_first and self._status.is_due and not self._status.visible:
                 print_err(f"measured once: {first_look(event.row)}")
         elif isinstance(event, Ended):
             self._print("footer", result)

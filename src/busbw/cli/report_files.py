@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -77,6 +78,9 @@ def gather(
     left = _older(others, {file for file, folder in expanded if folder})
     if left:
         unread.append(f"left out, as older than another of the host: {fold(left)}")
+        folders = list(dict.fromkeys(folder for _, folder in expanded if folder))
+        if len(folders) > 1:
+            unread[-1] += f"; what changed: busbw compare {shlex.join((folders[0], folders[-1]))}"
         print_err(f"note: {unread[-1]}; name them to have them in the report")
     kept = [(name, document) for name, document in others if name not in left]
     return in_order, OtherReports(kept, skipped, unread)

@@ -13,15 +13,19 @@ BITS_A_BYTE = 8
 BUSBW_EXAMPLE, LINK_EXAMPLE = "450GB/s", "400Gbit/s"
 # Not compiled here, but where they are used: every start imports this module.
 _NUMBER = r"\d+\.?\d*|\.\d+"
+_LINK = rf"\s*({_NUMBER})\s*[mg]\s*"  # what vendors call a port of 400 Gbit/s: 400G
 _RATE = rf"\s*({_NUMBER})\s*([kmgt]?)(?:(bit)(?:/s)?|(b)/s)\s*"
 
 
 def parse_rate(text: str, option: str, example: str = BUSBW_EXAMPLE) -> float:
     """Bytes per second from `450GB/s` or `400Gbit/s`; also as tc writes it: `25gbit`.
 
-    UsageError for other text, for a number without a unit, for `Gb/s`, which may mean either unit,
-    and for 0. Its hint shows `example`.
+    Where `example` is in bits, the rate of a link is asked, which may be just `25G`. UsageError for
+    other text, for a number without a unit, for `Gb/s`, which may mean either unit, and for 0. Its
+    hint shows `example`.
     """
+    if example.endswith("bit/s") and re.fullmatch(_LINK, text, re.ASCII | re.IGNORECASE):
+        text = f"{text.strip()}bit/s"
     match = re.fullmatch(_RATE, text, re.ASCII | re.IGNORECASE)
     if match is None:
         raise _no_rate(text, option, example)

@@ -20,8 +20,9 @@ MAX_RESENT_SHARE = 0.02  # of the segments sent; a healthy network of a cluster 
 MIN_RESENT = 2  # resent segments that are no coincidence
 _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
 # struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_snd_mss, tcpi_total_retrans,
-# tcpi_bytes_received (Linux 4.1), tcpi_data_segs_out (4.6).
-_TIMEOUTS, _SEGMENT, _RESENT, _RECEIVED, _SENT = 2, 16, 100, 128, 156
+# tcpi_bytes_received (Linux 4.1), tcpi_data_segs_out (4.6); tcpi_busy_time and what of it
+# tcpi_rwnd_limited and tcpi_sndbuf_limited were (4.10), in microseconds.
+_TIMEOUTS, _SEGMENT, _RESENT, _RECEIVED, _SENT, _BUSY = 2, 16, 100, 128, 156, 168
 MIN_TIMEOUTS = 2  # in a row, after which the peer is asked whether it answers small packets
 PROBES, ANSWER_S = 5, 0.5  # where packets of any size are lost, so many are not all answered
 _NO_SERVICE = 1  # a port on which nothing listens: the peer refuses the connection
@@ -64,7 +65,7 @@ def read() -> dict[Ends, ConnectionCounts]:
             if not str(entry.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                info = connection.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)  # OSError if no TCP
+                info = info_of(connection)  # OSError if no TCP
                 queued = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
                 connections[_ends(connection)] = counts(info, queued)
     return connections
@@ -104,13 +105,28 @@ def _answers_once(peer: str) -> bool:
     return True
 
 
+def info_of(connection: socket.socket) -> bytes:
+    """The struct tcp_info of a connection."""
+    return connection.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)
+
+
 def received(connection: socket.socket) -> int:
     """Bytes that the connection has received, including those that nobody has read yet.
 
     0 if the kernel does not count them.
     """
-    info = connection.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)
+    info = info_of(connection)
     return int(struct.unpack_from("=Q", info, _RECEIVED)[0]) if len(info) >= _RECEIVED + 8 else 0
+
+
+def waited_for_network_s(info: bytes) -> float | None:
+    """Seconds in which data of a connection waited for the network alone: neither for its program,
+    nor for room in its buffer or at the receiver. None if the kernel does not count them.
+    """
+    if len(info) < _BUSY + 24:
+        return None
+    busy, receiver_full, buffer_full = struct.unpack_from("=QQQ", info, _BUSY)
+    return float(max(0, busy - receiver_full - buffer_full)) / 1e6
 
 
 def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[StalledConnection]:

@@ -1,22 +1,18 @@
 """Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could
 not be judged.
-
-The increases of counters during the transfers are evidence for the cause of a low rate.
 """
 
 import statistics
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 from busbw.core.counters import CounterKind, counters_by_name
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
+from busbw.link.evidence import evidence, sums
 from busbw.link.slow_endpoints import MIN_GAP, End, PairRate, Solution, solve
 from busbw.link.types import TCP, LinkReport, PairFlow, bits_text
 
-Key = tuple[str, str, str]  # host, port or "tcp", counter
-MAX_SHOWN = 6
 HOST = "link.host"  # the finding of a host that was not measured
 MAX_NAMED = 6  # of a list in a message
 FIX = (
@@ -27,42 +23,9 @@ FIX = (
 # probability of 2 in 70.
 DIRECTION_RUNS = 4
 CPUS_LIMITED = "; but there the CPUs limited the rate, not the link"
+SAME_MTU = "give all of them one MTU: `ip link set dev PORT mtu 9000`"
 ABOVE = 1.05  # of what a link can carry: more is no noise, so its rate is not the real one
 FEWER_CPUS = "measure with --test perftest, or with more --streams"
-
-
-def sums(flows: Iterable[PairFlow], kinds: Collection[CounterKind]) -> dict[Key, int]:
-    """The increases of counters of these kinds, added up over all flows."""
-    increases: Counter[Key] = Counter()
-    for flow in flows:
-        for host, ports in flow.moved.items():
-            for port, counters in ports.items():
-                for name, increase in counters.items():
-                    row = counters_by_name().get(name)
-                    if row is not None and row.kind in kinds:
-                        increases[host, port, name] += increase
-    return increases
-
-
-def evidence(flows: Iterable[PairFlow]) -> str:
-    """The loss, congestion and fault counters that increased most beyond normal; '' if none did.
-
-    Ticks are left out: a healthy port counts millions, and the time that the counter covers is not
-    known.
-    """
-    increases = sums(flows, {CounterKind.LOSS, CounterKind.CONGESTION, CounterKind.FAULT})
-    times = {
-        key: increase / counters_by_name()[key[2]].notable
-        for key, increase in increases.items()
-        if not counters_by_name()[key[2]].ticks
-    }
-    notable = [key for key in times if times[key] >= 1]
-    if not notable:
-        return ""
-    largest = sorted(notable, key=lambda key: -times[key])[:MAX_SHOWN]
-    return "meanwhile " + ", ".join(
-        f"{host} {port} {name} +{increases[host, port, name]}" for host, port, name in largest
-    )
 
 
 def findings(report: LinkReport) -> list[RunFinding]:
@@ -147,10 +110,10 @@ class _RailFindings:
         faults += self._faults()
         judged = [flow for flow in self.flows if flow.rate and not self.slow & _ends(flow)]
         marked = self._mark(judged)
-        untimed = self._without_latency()
+        rest = [*self._mtus(), *self._without_latency()]
         if faults or not judged or any(finding.verdict is Verdict.FAIL for finding in marked):
-            return faults + marked + untimed
-        return [self._alike(judged, marked), *marked, *untimed]
+            return faults + marked + rest
+        return [self._alike(judged, marked), *marked, *rest]
 
     def _failed(self) -> list[RunFinding]:
         """Transfers without a rate.
@@ -204,7 +167,7 @@ class _RailFindings:
                 f" the usual rate is {bits_text(solved.usual or 0.0)}"
             )
             verdict, fix = Verdict.FAIL, self._fix(host)
-            if all(flow.processor_bound for flow in flows):
+            if all(flow.cpus_explain(solved.least) for flow in flows):
                 message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
             result.append(RunFinding("link.host_slow", verdict, message, evidence(flows), fix))
         self.slow.update(level.end for level in levels)
@@ -234,7 +197,7 @@ class _RailFindings:
             " flows"
         )
         verdict = Verdict.FAIL
-        if all(flow.processor_bound for flow in flows):
+        if all(flow.cpus_explain(solved.least) for flow in flows):
             message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
         return [RunFinding("link.pair_slow", verdict, message, evidence(flows), fix)]
 
@@ -249,11 +212,28 @@ class _RailFindings:
             f" at most {bits_text(max(slow.rates))}, the other at least"
             f" {bits_text(min(fast.rates))}, in {len(slow.rates)} transfers each"
         )
-        fix = f"{self._fix(slow.sender)}; or {receiver} receives slowly: a third host tells which"
-        verdict = Verdict.FAIL
-        if slow.processor_bound:
+        verdict, fix = Verdict.FAIL, self._fix_of_two([slow])
+        if slow.cpus_explain(min(fast.rates)):
             message, verdict, fix = message + CPUS_LIMITED, Verdict.UNKNOWN, FEWER_CPUS
         return [RunFinding("link.direction_slow", verdict, message, evidence([slow]), fix)]
+
+    def _fix_of_two(self, slow: Sequence[PairFlow]) -> str:
+        """Where to look for the slow one of two hosts, of which nothing tells which it is."""
+        first, second = slow[0].sender, slow[0].receiver
+        doubt = "receives slowly"
+        if any(flow.sender == second for flow in slow):
+            (first, second), doubt = sorted((first, second)), "is the slow one"
+        other = self.report.hosts[second].name
+        return f"{self._fix(first)}; or {other} {doubt}: a third host tells which"
+
+    def _mtus(self) -> list[RunFinding]:
+        """Ports of the rail with different MTUs."""
+        ports = zip(self.report.hosts, self.report.rails[self.rail].endpoints, strict=True)
+        mtus = {host.name: str(port.mtu) for host, port in ports if port and port.mtu}
+        if len(set(mtus.values())) < 2:
+            return []
+        message = f"the MTUs of the ports on {self.name} differ: {'; '.join(by_reason(mtus))}"
+        return [RunFinding("link.mtu", Verdict.WARN, message, fix=SAME_MTU)]
 
     def _faults(self) -> list[RunFinding]:
         """Counters of faults that rose: a link went down, or a sender gave up."""
@@ -271,24 +251,32 @@ class _RailFindings:
         """Transfers below the pass mark; unknown without a mark, or if the CPUs were the limit."""
         gpu = self.report.spec.gpu is not None
         below: list[tuple[PairFlow, float]] = []  # with the limit of the link
-        unmarked = 0
+        unmarked: list[PairFlow] = []
         for flow in flows:
             carried = limit(self.report, flow)
             if carried is None:
-                unmarked += 1
+                unmarked.append(flow)
             elif (flow.rate or 0.0) < schedule.mark(carried, gpu=gpu):
                 below.append((flow, carried))
         result = []
         for bound in (False, True):
-            marked = [(flow, carried) for flow, carried in below if flow.processor_bound is bound]
+            marked = [
+                (flow, carried)
+                for flow, carried in below
+                if flow.cpus_explain(schedule.mark(carried, gpu=gpu)) is bound
+            ]
             if marked:
                 result.append(self._below_mark(marked, len(flows), bound=bound))
         if unmarked:
             message = (
-                f"no pass mark for {unmarked} of {len(flows)} transfers on {self.name}:"
+                f"no pass mark for {len(unmarked)} of {len(flows)} transfers on {self.name}:"
                 " the line rate or MTU of a port is unknown"
             )
             fix = "give the line rate, like --line-rate 100Gbit/s"
+            limited = sum(flow.waited_for_cpus for flow in unmarked)
+            if limited:
+                message += f"; the CPUs limited the rate of {limited}, so the link may be faster"
+                fix += f"; or {FEWER_CPUS}"
             result.append(RunFinding("link.mark", self._without_mark, message, fix=fix))
         return result
 
@@ -321,6 +309,8 @@ class _RailFindings:
             f" {bits_text(worst.rate or 0.0)} of {bits_text(carried)}"
         )
         verdict, fix = Verdict.FAIL, self._fix(worst.sender)
+        if len({at for flow in self.flows for at in (flow.sender, flow.receiver)}) == 2:
+            fix = self._fix_of_two([flow for flow, _ in below])
         if bound:
             message += CPUS_LIMITED
             verdict = self._without_mark

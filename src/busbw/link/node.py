@@ -77,7 +77,7 @@ class LinkService:
         def work() -> m.TransferEnd:
             received = tcp.receive(listener, request.streams, request.seconds, request.limit_s)
             rate = received.bytes / received.seconds
-            return m.TransferEnd(received.load.cores, received.load.bound, rate)
+            return m.TransferEnd(received.load.cores, received.load.bound, rate=rate)
 
         return self._with_counters(work)
 
@@ -94,7 +94,7 @@ class LinkService:
                 request.limit_s,
                 duration_s,
             )
-            return m.TransferEnd(load.cores, load.bound)
+            return m.TransferEnd(load.cores, load.bound, load.network_share)
 
         return self._with_counters(work)
 

@@ -79,6 +79,7 @@ class TransferEnd(msgspec.Struct, frozen=True):
 
     cores: float | None = None
     bound: bool = False
+    network_share: float | None = None
     rate: float | None = None
     mtu: int | None = None
     moved: Moved = {}
@@ -255,6 +256,7 @@ class PairTest:
         if sent.cores is not None and received.cores is not None:
             flow.cores = sent.cores, received.cores
         flow.processor_bound = sent.bound or received.bound
+        flow.network_share = sent.network_share
         ends = [(sender.node.host, sent.moved), (receiver.node.host, received.moved)]
         flow.moved = {host: moved for host, moved in ends if moved}
 

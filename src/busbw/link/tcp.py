@@ -28,14 +28,22 @@ WARM_UP_S = 0.5  # TCP's rate grows during the first round trips
 MESSAGE = b"\0" * 64
 MAX_PINGS, PING_WARM_UP, PING_S = 2000, 100, 1.0  # stops at whichever comes first
 BUSY_SHARE = 0.9  # of the CPU time that the threads could use
+# Of the time: threads that waited for a CPU so long, and data that did not wait for the network so
+# long, were late.
+LATE_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class CoreLoad:
-    """The CPU cores that the threads of one end used, and whether they could have used no more."""
+    """The CPU cores that the threads of one end used, and whether they could have used no more.
+
+    `network_share`, of a sender, is the share of the time in which its data waited for the network
+    alone, in the mean of its streams; None if the kernel does not count it.
+    """
 
     cores: float
     bound: bool
+    network_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +69,8 @@ class _Meter:
             process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0)
         )
 
-    def load(self) -> CoreLoad:
-        """The load so far.
+    def load(self, connections: Sequence[socket.socket] = ()) -> CoreLoad:
+        """The load so far, of a sender with its `connections`.
 
         Time spent waiting for a CPU counts too, since other work on the host is a limit as well.
         """
@@ -70,7 +78,14 @@ class _Meter:
         running = sum(running for running, _ in self._times)
         waiting = sum(waiting for _, waiting in self._times)
         bound = (running + waiting) / seconds >= BUSY_SHARE * self._usable_cores
-        return CoreLoad(round(running / seconds, 3), bound)
+        infos = map(tcp_connections.info_of, connections)
+        times_s = [tcp_connections.waited_for_network_s(info) for info in infos]
+        known_s = [one for one in times_s if one is not None]
+        if not known_s:
+            return CoreLoad(round(running / seconds, 3), bound)
+        share = min(1.0, statistics.mean(known_s) / seconds)
+        late = min(1 - share, waiting / seconds / len(known_s)) > LATE_SHARE
+        return CoreLoad(round(running / seconds, 3), bound or late, round(share, 3))
 
 
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> ReceivedData:
@@ -174,7 +189,7 @@ def send(
             thread.start()
         for thread in threads:
             thread.join(max(0.0, deadline + limit_s - time.monotonic()))
-        return meter.load()
+        return meter.load(connections)
     finally:
         _finish(connections, threads, limit_s)
 

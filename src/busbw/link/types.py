@@ -15,6 +15,7 @@ from busbw.host.endpoints import Endpoint
 
 TCP, PERFTEST = "tcp", "perftest"
 METHODS = (TCP, PERFTEST)
+CLEARLY = 0.9  # of an expected rate, or of the time: less is not just a little below it
 
 
 def bits_text(rate: float) -> str:
@@ -99,7 +100,20 @@ class PairFlow(msgspec.Struct, kw_only=True, omit_defaults=True):
         tuple[float, float] | None,
         Meta(description="processor cores that sender and receiver used"),
     ] = None
-    processor_bound: bool = False
+    processor_bound: Annotated[
+        bool,
+        Meta(
+            description="the threads of an end used all of its CPUs, or waited for them so long"
+            " that data did not wait for the network"
+        ),
+    ] = False
+    network_share: Annotated[
+        float | None,
+        Meta(
+            description="share of the time in which the sender's data waited for the network alone,"
+            " not for a thread of either end; null if the kernel does not count it"
+        ),
+    ] = None
     mtu: Annotated[int | None, Meta(description="as the test reported it")] = None
     moved: Annotated[
         dict[str, dict[str, dict[str, int]]],
@@ -109,6 +123,20 @@ class PairFlow(msgspec.Struct, kw_only=True, omit_defaults=True):
         ),
     ] = {}
     error: Annotated[str, Meta(description="why it failed")] = ""
+
+    @property
+    def waited_for_cpus(self) -> bool:
+        """Whether the CPUs limited the rate, so that the link may be faster."""
+        return self.processor_bound and (self.network_share or 0.0) < CLEARLY
+
+    def cpus_explain(self, expected: float) -> bool:
+        """Whether the CPUs can be why the rate is below `expected`.
+
+        They cannot, if the link is clearly slower even while nothing but the network is waited for.
+        """
+        if not self.processor_bound or self.network_share is None:
+            return self.processor_bound
+        return (self.rate or 0.0) >= CLEARLY * expected * self.network_share
 
     @property
     def retransmissions(self) -> int:

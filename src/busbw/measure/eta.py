@@ -1,6 +1,7 @@
 """Estimates the remaining time of a sweep from the cells measured so far."""
 
 from collections.abc import Hashable, Sequence
+from math import ceil
 
 PLACEMENTS = 2
 # A size that was not measured may have at most this many times the bytes of one that was: what
@@ -12,25 +13,27 @@ class RemainingTime:
     """Estimates the remaining time of a sweep.
 
     `sizes` are the bytes of all rows in order. Each row has two cells, which are visited `visits`
-    times or more. A visit is expected to take as long as the latest of its cell, or of its size.
+    times or more. A visit is expected to take as long as the latest of its cell, or of its size. A
+    cell that has had these visits is expected to need half as many again.
     """
 
     def __init__(self, sizes: Sequence[int], visits: int = 1) -> None:
         self._waiting = [size for size in sizes for _ in range(PLACEMENTS)]
         self._visits = visits
-        self._begun: dict[Hashable, tuple[int, float]] = {}  # visits left, and seconds of each
+        self._begun: dict[Hashable, tuple[int, float]] = {}  # visits made, and seconds of each
+        self._ended: set[Hashable] = set()
         self._cell_s: dict[int, float] = {}  # of the check and all visits, by size
 
     def learn(
         self, cell: Hashable, size: int, check_s: float, visit_s: float, *, last: bool
     ) -> None:
         """Take the seconds of a visit: of its check, and of all of it."""
-        visits_left = self._visits
-        if cell in self._begun:
-            visits_left, _ = self._begun[cell]
-        elif size in self._waiting:
+        made, _ = self._begun.get(cell, (0, 0.0))
+        if not made and size in self._waiting:
             self._waiting.remove(size)
-        self._begun[cell] = (0 if last else max(visits_left - 1, 1), visit_s)
+        self._begun[cell] = made + 1, visit_s
+        if last:
+            self._ended.add(cell)
         self._cell_s[size] = check_s + self._visits * visit_s
 
     def left_s(self) -> float | None:
@@ -41,8 +44,15 @@ class RemainingTime:
         known_s = [cell_s for cell_s in waiting_s if cell_s is not None]
         if not self._begun or len(known_s) < len(waiting_s):
             return None
-        begun_s = sum(visits_left * visit_s for visits_left, visit_s in self._begun.values())
+        begun_s = sum(
+            self._visits_left(made) * visit_s
+            for cell, (made, visit_s) in self._begun.items()
+            if cell not in self._ended
+        )
         return begun_s + sum(known_s)
+
+    def _visits_left(self, made: int) -> int:
+        return self._visits - made if made < self._visits else ceil(made / 2)
 
     def _expected_s(self, size: int) -> float | None:
         """Seconds of a cell that has not begun; None if they cannot be told yet.

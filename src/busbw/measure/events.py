@@ -38,7 +38,7 @@ class RowDone(Event, tag="row"):
     """Row `number` of its repeat is measured; `out_of_bounds` is the number of checks so far that
     found wrong data.
 
-    A row that is not `final` will be visited again, and comes again then.
+    A row that is not `final` will be visited again, and comes again, also before it is final.
     """
 
     row: ResultRow

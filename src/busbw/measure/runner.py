@@ -37,6 +37,7 @@ WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 # A pass over the cells takes at least this long, so that what disturbs a visit is over at the next.
 PASS_S = 10e-3
 LONG_REST_S = 5.0  # that is worth a line
+INTERIM_S = 2.0  # between reports of rows that are visited again: an interruption loses no more
 PRECISE_POSITIONS = 8  # positions in the buffers, with precise timing
 
 
@@ -89,6 +90,7 @@ class Runner:
         self.out_of_bounds = 0
         self._forecast = RemainingTime(())
         self._rows = 0
+        self._reported_s = 0.0  # when rows were last reported after a round
         self._repeats = self.spec.sampling.repeats if self.spec.sampling else 1
         self.batches: Batches | None = None  # of precise timing
         self.group_id = 0  # ranks of different groups do not wait for each other
@@ -248,12 +250,21 @@ class Runner:
                     cell.stop()
             while waiting and not waiting[0].more:
                 self._report(waiting.pop(0))
+            self._report_so_far(() if is_first else waiting)
             order = [row for row in rows if row.more]
             self._tell_rest(order, is_first=is_first)
             is_first = False
             rng.shuffle(order)
             if order:
                 self._pause(began)
+
+    def _report_so_far(self, waiting: Sequence[_OpenRow]) -> None:
+        """Report rows that are visited again, if that is due."""
+        if waiting and time.monotonic() < self._reported_s + INTERIM_S:
+            return
+        for row in waiting:
+            self._report(row, final=False)
+        self._reported_s = time.monotonic()
 
     def _visit(self, row: _OpenRow, *, is_first: bool) -> None:
         for cell in row.cells:

@@ -183,6 +183,12 @@ def is_card(name: str) -> bool:
     return not CARDS.isdisjoint(words) and any(known in words for known in _with_nvlink())
 
 
+def is_another_gpu(name: str, other: str) -> bool:
+    """Whether two names are of GPUs with other links; False if no table has one of them."""
+    words = gpu_word(name), gpu_word(other)
+    return words[0] != words[1] if all(words) else any(words) and is_card(name) != is_card(other)
+
+
 def card_word(name: str) -> str:
     """`a100pcie` for a card's name, such as `NVIDIA A100 80GB PCIe`; empty for other GPUs."""
     words = _words(name)

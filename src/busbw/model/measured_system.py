@@ -14,6 +14,7 @@ from busbw.model.systems import System, of_device, of_gpus
 from busbw.model.usable_hardware import used
 
 EXAMPLE = "h100x8"
+ON_CPUS = ("mpi", "torch", "nccl")  # engines whose ranks without a bus are on CPUs
 DESCRIBE = f"describe the system, like --system {EXAMPLE} --nics 8x400G, or give --topo FILE"
 
 
@@ -70,6 +71,14 @@ def on_hosts(result: Result) -> tuple[int, int]:
             "measure with as many on every host",
         )
     return len(ranks), next(iter(ranks.values()))
+
+
+def cpus_of(result: Result) -> str:
+    """`AMD EPYC`: the CPUs on which the ranks ran; empty if they ran on GPUs, or if that is not
+    known.
+    """
+    names = [device.name for device in result.world.devices if not device.bus]
+    return next(iter(names), "") if result.library.engine in ON_CPUS else ""
 
 
 def of_result(result: Result) -> System | str:

@@ -51,8 +51,7 @@ PCIE_PLANNED = NCCL_PCI[4] / PCIE_WIRE[4]  # the same for all generations
 MAX_HOSTS = 100_000
 CPUS = ("intel", "amd", "arm")
 _NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(x|nvl)([0-9]{1,4})", re.ASCII)
-_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]*)", re.ASCII)
-_PORT = re.compile(r"([0-9.]+)\s*[gG]?", re.ASCII)  # 400G: what vendors call a port of 400 Gbit/s
+_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]+)", re.ASCII)
 SYSTEM_HINT = (
     "name the GPU and how many a host has, like h100x8 or gb200nvl72, or a cloud's host, like"
     " p5.48xlarge"
@@ -351,7 +350,7 @@ def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System
 
 def with_nics(system: System, text: str) -> System:
     """The system with other NICs, such as `8x400G` or `8x400Gbit/s`: how many ports a host has, and
-    the rate of each; UsageError for other text.
+    the rate of each, with its unit; UsageError for other text.
     """
     match = _NICS.fullmatch(text.strip())
     count = int(match.group(1) or 1) if match else 0
@@ -360,13 +359,10 @@ def with_nics(system: System, text: str) -> System:
             f"--nics {text}: these are not NICs",
             "give the ports of a host and the rate of each, like --nics 8x400G",
         )
-    rate = match.group(2).strip()
-    port = _PORT.fullmatch(rate)
-    rate = f"{port.group(1)}Gbit/s" if port else rate
     return replace(
         system,
         nics=count,
-        nic=parse_rate(rate, "--nics", LINK_EXAMPLE),
+        nic=parse_rate(match.group(2), "--nics", LINK_EXAMPLE),
         nic_over_pcie=False,
         nic_notes=(),
         nics_unknown="",

@@ -10,6 +10,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sizes import format_size
 from busbw.model.gpu_hosts import gpu_hosts
+from busbw.model.measured_system import cpus_of
 from busbw.model.reference.compared import ComparedRun
 from busbw.model.reference.curves import CurveSource, ReferenceCurve, ReferenceTable
 from busbw.model.reference.results import curve_of
@@ -25,11 +26,10 @@ def refuse_unhealthy(result: Result, name: str) -> None:
     """UsageError for a result that does not say how fast a healthy system is."""
     engine = result.library.engine
     injected = any(word.split("=")[0] == "--inject" for word in result.argv)
-    on_cpus = any(device.name and not device.bus for device in result.world.devices)
     reason = ""
     if engine == "sim":
         reason = "it was simulated"
-    elif engine == "mpi" or (on_cpus and engine in ("torch", "nccl")):
+    elif engine == "mpi" or cpus_of(result):
         reason = "its ranks ran on CPUs, and the table is of GPUs over NCCL"
     elif injected:
         reason = "a fault was injected"

@@ -34,6 +34,12 @@ def test_predict_answers_as_its_command() -> None:
     assert {row["hosts"] for row in answer.records()} == {1, 2}
 
 
+def test_a_prediction_shows_the_peak_on_the_hosts_that_it_names() -> None:
+    several, alone = (busbw.predict(system="h100x8", nodes=hosts) for hosts in ([1, 2, 16], 16))
+    assert repr(several) == repr(alone)
+    assert repr(alone).startswith("<Prediction all_reduce on 16 hosts of h100x8: up to ")
+
+
 def test_a_predicted_pattern_is_that_of_its_command() -> None:
     answer = busbw.predict(pattern=PATTERN, system="h100x8")
     words = ("--pattern", PATTERN, "--system", "h100x8")

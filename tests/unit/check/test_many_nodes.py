@@ -114,6 +114,15 @@ def test_parts_of_one_node_with_one_fault_are_one_entry():
     assert machine_text(CheckReport(host="gpu-1", findings=found)).splitlines() == expected
 
 
+def test_where_nothing_was_judged_the_report_says_why():
+    skipped = finding("nic-mtu", Verdict.SKIP, "", "no RoCE port")
+    alone = machine_text(CheckReport(host="gpu-1", findings=[skipped]))
+    said = "SKIP    no RoCE port  [BW070 nic-mtu]\n"
+    assert alone == f"gpu-1: 1 check: 1 skip\n\n{said}"
+    several = cluster_text(cluster({"h1": [skipped], "h2": [skipped], "h3": [GOOD, skipped]}))
+    assert several.endswith(f"\n{said}        on: h[1-2]\n")
+
+
 def test_what_has_one_cause_is_under_it():
     found = {host: [GOOD] for host in HOSTS}
     found["gpu040"] = [LOST, *UNJUDGED]

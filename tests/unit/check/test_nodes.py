@@ -73,6 +73,15 @@ def test_of_several_snapshots_of_a_host_in_a_folder_the_newest_counts(
     assert guarded(["report", str(folder), "--output", str(page)]) == 0
     assert f"note: {left}{older}" in capsys.readouterr().err
     assert "Check of 2 nodes" in page.read_text() and left + older in page.read_text()
+    weeks = []
+    for day in (1, 3):
+        weeks.append(Path(f"w{day}"))
+        weeks[-1].mkdir()
+        (folder / f"gpu-1-day{day}.jsonl").rename(weeks[-1] / "gpu-1.jsonl")
+    assert guarded(["report", *map(str, weeks), "--output", str(page)]) == 0
+    said = f"{left}w1/gpu-1.jsonl; what changed: busbw compare w1 w3"
+    assert said in capsys.readouterr().err and said in page.read_text()
+    assert guarded(["compare", "w1", "w3"]) == 0
 
 
 @pytest.mark.parametrize(

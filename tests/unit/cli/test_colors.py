@@ -166,5 +166,8 @@ def test_the_first_round_is_told_where_no_status_line_is(
     shown = output()
     capsys.readouterr()
     shown.take(RowDone(row(64 << 20), 0, 0, final=False))
+    again = row(64 << 20)
+    again.out_of_place.visits = [1, 1]
+    shown.take(RowDone(again, 0, 0, final=False))
     said = "measured once: 64 MiB takes 1.000 ms, busbw 2.00 GB/s\n" if not quiet_s else ""
     assert capsys.readouterr() == ("", said)

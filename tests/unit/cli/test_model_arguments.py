@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.file_kinds import read_sweep
 from busbw.cli.main import guarded
+from busbw.core.json_codec import encode
 from busbw.core.pattern import Header
+from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
+from busbw.core.sweep import SweepSpec
 from busbw.pattern.collector import Arguments, CallTally
 from busbw.pattern.pattern_lines import lines
 
@@ -143,6 +147,12 @@ def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
     assert [row["ranks"] for row in answer["rows"]] == [16, 16, 100000, 100000]
 
 
+def test_nics_that_one_host_does_not_use_are_noted(capsys: Captured) -> None:
+    alone = run("predict --system h100x8 -b 1G --nics 8x100G", capsys)[1]
+    assert "note: --nics: without effect on one host; give --nodes, like --nodes 2" in alone
+    assert "--nics" not in run("predict --system h100x8 -b 1G --nics 8x100G --nodes 2", capsys)[1]
+
+
 def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None:
     file = recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"
     code, out, _ = run(
@@ -150,6 +160,55 @@ def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None
     )
     assert code == 0
     assert "calibrated on 2 hosts: 2 of 4 rows are measured sizes" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "message"),
+    [
+        ("", {"name": "NVIDIA A100-SXM4-80GB"}, "it is of NVIDIA A100-SXM4-80GB"),
+        ("", {"name": "NVIDIA H100 PCIe"}, "and the predicted system has H100"),
+        ("--gpus 4", {}, "its hosts have 8 ranks, those predicted 4"),
+        ("--nodes 1", {}, "it is of 2 hosts, which are not predicted"),
+        ("all_gather", {}, "it is of all_reduce"),
+        ("", None, ""),
+        ("", {"name": "Engineering Sample"}, ""),  # of no table
+    ],
+)
+def test_a_result_that_corrects_nothing_is_refused(
+    options: str,
+    changes: dict[str, str] | None,
+    message: str,
+    capsys: Captured,
+    recorded: Path,
+    tmp_path: Path,
+) -> None:
+    result = read_sweep(str(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"), None)
+    for device in result.world.devices:
+        for field, value in (changes or {}).items():
+            setattr(device, field, value)
+    file = tmp_path / "run.json"
+    file.write_bytes(encode(result))
+    words = f"predict {options} --system h100x8 --calibrate {file} -b 1G"
+    code, _, err = run(words if "--nodes" in options else f"{words} --nodes 2", capsys)
+    assert (code, f"--calibrate {file}: " in err) == ((2, True) if message else (0, False))
+    assert message in err
+
+
+@pytest.mark.parametrize("command", ["explain", "predict --nodes 2 --calibrate"])
+def test_a_run_of_cpus_says_nothing_of_a_described_system(
+    command: str, capsys: Captured, tmp_path: Path
+) -> None:
+    result = Result(
+        SweepSpec(collective="all_reduce"),
+        world=World([RankDevice(rank, 1, f"h{rank}", 0, "", "AMD EPYC") for rank in (0, 1)], 2),
+        library=EngineLibrary("mpi"),
+        rows=[ResultRow(1 << 20, 1, "float", "sum", -1, Cell(1e-3, 2e9, 2e9), None, 20)],
+    )
+    file = tmp_path / "two.json"
+    file.write_bytes(encode(result))
+    code, _, err = run(f"{command} {file} --system h100x8 --nics 1x25G", capsys)
+    assert code == 2
+    assert f"{file}: its ranks ran on CPUs (AMD EPYC)" in err
 
 
 def test_explain_needs_the_nics_of_several_hosts(capsys: Captured, recorded: Path) -> None:

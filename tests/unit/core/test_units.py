@@ -42,6 +42,13 @@ def test_the_hint_for_a_rate_that_is_not_clear_can_be_typed(text, hint):
     assert caught.value.hint == hint
 
 
+@pytest.mark.parametrize(("text", "rate"), [("400G", 50e9), ("2.5 g", 312.5e6), ("300M", 37.5e6)])
+def test_a_rate_of_a_link_may_be_as_vendors_write_it(text, rate):
+    assert parse_rate(text, "--rate", "25Gbit/s") == rate
+    with pytest.raises(UsageError):
+        parse_rate(text, "--ideal", "450GB/s")
+
+
 @given(NUMBERS, st.sampled_from(sorted(TIMES)), st.sampled_from(["", " "]))
 def test_a_time_is_read_as_written(number, unit, space):
     assert duration(f"{number:.3f}{space}{unit}") == pytest.approx(number * TIMES[unit])

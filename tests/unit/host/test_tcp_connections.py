@@ -132,3 +132,11 @@ def test_received_bytes_are_read_where_the_kernel_counts_them(length: int, expec
 
     with Older() as connection:
         assert tcp_connections.received(connection) == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(192, 1.5), (191, None), (232, 1.5)])
+def test_the_wait_for_the_network_is_read_where_the_kernel_counts_them(
+    length: int, expected: float | None
+) -> None:
+    info = (bytes(168) + struct.pack("=QQQ", 2_000_000, 400_000, 100_000)).ljust(232, b"\0")
+    assert tcp_connections.waited_for_network_s(info[:length]) == expected

@@ -33,6 +33,7 @@ def test_data_is_counted_between_the_marks(streams):
     assert 0.2 <= received.seconds < 5, "within the limit"
     assert received.load.cores > 0
     assert sending.result().cores > 0
+    assert 0 <= sending.result().network_share <= 1
     assert listener.refused == 0
 
 

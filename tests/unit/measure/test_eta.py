@@ -75,14 +75,12 @@ def test_later_cycles_take_as_long_as_the_first() -> None:
     assert forecast.left_s() == pytest.approx(2 * 2 * (0.1 + 2.0))
 
 
-def test_a_cell_beyond_the_fewest_visits_has_one_more() -> None:
+def test_a_cell_beyond_the_fewest_visits_needs_half_as_many_again() -> None:
     forecast = RemainingTime([8], visits=2)
-    for cell in (0, 1):
-        for number in range(3):
+    for made in range(1, 5):
+        for cell in (0, 1):
             forecast.learn(cell, 8, 0.1, 0.5, last=False)
-            left_s = forecast.left_s()
-            assert left_s is not None and left_s >= 0.5, number
-    assert forecast.left_s() == pytest.approx(2 * 0.5)
+        assert forecast.left_s() == pytest.approx(2 * 0.5 * {1: 1, 2: 1, 3: 2, 4: 2}[made])
     for cell in (0, 1):
         forecast.learn(cell, 8, 0.1, 0.5, last=True)
     assert forecast.left_s() == 0

@@ -3,6 +3,7 @@ each row.
 """
 
 import itertools
+import math
 import re
 import time
 from collections.abc import Callable
@@ -139,8 +140,9 @@ def test_all_sizes_are_visited_before_one_is_visited_again(measured: Measure) ->
 
 
 def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(
-    measured: Measure,
+    measured: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "INTERIM_S", math.inf)
     measurement = measured("broadcast", max_bytes=4096, sampling=Sampling(max_time_s=60))
     first, last = measurement.events[:3], measurement.events[3:]
     assert [(event.number, event.final, event.row.size_bytes) for event in first] == [
@@ -156,6 +158,17 @@ def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(
     cells = [event.row.out_of_place for event in measurement.events]
     assert [cell.stopped for cell in cells] == ["interrupted"] * 3 + ["ok"] * 3
     assert [cell.low_s is None for cell in cells] == [True] * 3 + [False] * 3
+
+
+def test_an_interrupted_run_has_the_samples_of_later_visits(
+    measured: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "INTERIM_S", 0.0)
+    measurement = measured("broadcast", max_bytes=2048, sampling=Sampling(max_time_s=60))
+    for size in (1024, 2048):
+        events = [event for event in measurement.events if event.row.size_bytes == size]
+        made = [len(event.row.out_of_place.visits) for event in events if not event.final]
+        assert made[:7] == [1, 2, 3, 4, 5, 6, 7], "after every round"
 
 
 def test_the_first_round_shows_no_remaining_time(measured: Measure) -> None:

@@ -185,7 +185,8 @@ def test_invalid_systems_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "8x", "x400", "8x0G", "0x400G", "eight", "8x400T", "8*400G", "-8x400G"]
+    "text",
+    ["", "8x", "x400", "8x0G", "0x400G", "eight", "8x400T", "8*400G", "-8x400G", "25", "1x25"],
 )
 def test_invalid_nics_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--nics"):
@@ -194,7 +195,7 @@ def test_invalid_nics_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "count", "rate"),
-    [("8x400G", 8, 50e9), ("400G", 1, 50e9), ("2 x 25", 2, 3.125e9), ("4x200gbit/s", 4, 25e9)],
+    [("8x400G", 8, 50e9), ("400G", 1, 50e9), ("2 x 25G", 2, 3.125e9), ("4x200gbit/s", 4, 25e9)],
 )
 def test_nics(text: str, count: int, rate: float) -> None:
     system = with_nics(parse_system("h100x8"), text)

@@ -7,7 +7,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.model.hardware import card_word, is_card
-from busbw.model.measured_system import DESCRIBE, EXAMPLE, of_result, on_hosts, shape
+from busbw.model.measured_system import DESCRIBE, EXAMPLE, cpus_of, of_result, on_hosts, shape
 from busbw.model.systems import System
 
 
@@ -19,6 +19,11 @@ def system_of(
     is missing.
     """
     system, topo, links = described
+    if cpus := cpus_of(result):
+        raise UsageError(
+            f"{file}: its ranks ran on CPUs ({cpus}), and the model is of GPUs over NCCL",
+            f"busbw show {file}",
+        )
     given = given_system(system, topo, links)
     shape_of_job = _hosts_and_ranks(result, given[0] if given else None, nodes)
     hosts, per_host = shape_of_job

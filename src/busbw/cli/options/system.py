@@ -30,7 +30,7 @@ def system_options(default: str) -> Decorator:
             "--nics",
             default="",
             callback=not_empty,
-            help="ports of a host and Gbit/s of each: 8x400G",
+            help="ports of a host and the rate of each: 8x400G",
         ),
         click.option(
             "--fabric",
