@@ -79,7 +79,7 @@ OF_RUNS = ("runs", "rounds", "tolerance", "confidence", "collective", "tables", 
     default="",
     callback=not_empty,
     metavar="FILE",
-    help="of snapshots: apply the mutes of a file of what a node should have; - = stdin",
+    help="of snapshots: also compare each node with what a node should have; - = stdin",
 )
 @fail_on_option
 @db_option
@@ -156,7 +156,7 @@ def _compare_snapshots(
     from busbw.check.changes import Side, changes
     from busbw.check.cluster import recorded_findings
     from busbw.check.expect.file import unused_mutes
-    from busbw.check.registry import CHECKS
+    from busbw.check.registry import CHECKS, OF_MACHINE
     from busbw.cli.checks.expect import load_expected
 
     if options := ", ".join(given_options(OF_RUNS)):
@@ -168,14 +168,14 @@ def _compare_snapshots(
             f"--format {format_name}: snapshots are compared as {', '.join(OF_SNAPSHOTS)}",
             "--format json is for programs",
         )
-    mutes = load_expected(expect, [check.row for check in CHECKS], node=False)
+    expected = load_expected(expect, OF_MACHINE, node=False)
     before, after = (
-        Side(name, *recorded_findings(files, CHECKS, mutes))
+        Side(name, *recorded_findings(files, CHECKS, expected))
         for name, files in zip(words, sides, strict=True)
     )
-    if mutes:
+    if expected:
         reports = [node.report for side in (before, after) for node in side.snapshots.values()]
-        for text in unused_mutes(mutes, reports, fleet=True):
+        for text in unused_mutes(expected, reports, fleet=True):
             print_err(f"warning: {text}")
     report = changes(before, after)
     if format_name == "json":
@@ -183,7 +183,7 @@ def _compare_snapshots(
     elif format_name == "junit":
         print_out(junit.changes(report, fail_on))
     else:
-        print_out(changes_text.text(report, width()))
+        print_out(changes_text.text(report, width(), expect))
     return int(exit_of(report.verdicts(), fail_on))
 
 
