@@ -209,6 +209,10 @@ def test_some_checks_come_without_a_comparison(tmp_path, capfd):
         guarded([*words, *more])
         told.append("WARN    MTU of RDMA ports: " in capfd.readouterr().out)
     assert told == [True, False, False, True]
+    for more in ("--nagios", "--format=json", "--format=junit", "--format=prometheus"):
+        assert guarded([*words, "--only", "gpu-count", more, "--fail-on=warn"]) == 0
+        printed = capfd.readouterr().out.replace('"differences": []', "")
+        assert "differen" not in printed, more
     guarded([*words, "--nagios"])
     assert "; 1 pass; 1 different fact | nodes=2 " in capfd.readouterr().out
     (tmp_path / "gpu-2.jsonl").unlink()
