@@ -8,7 +8,7 @@ import msgspec
 
 from busbw.api.comparison import files_of_runs, stored_times
 from busbw.cli.ab_runs import OptionSet, Sweep, Turns
-from busbw.cli.file_kinds import read_sweep
+from busbw.cli.file_kinds import note_unread, read_sweep
 from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.parameters import given_options, is_given, not_empty, shell_words
@@ -21,7 +21,7 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import counted
 from busbw.history import comparison_text
-from busbw.host.snapshot import archives_in, is_archive
+from busbw.host.snapshot import MADE_BY, archives_in, is_archive
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
 
@@ -137,6 +137,8 @@ def _snapshots(words: Sequence[str]) -> list[list[str]]:
         return sides
     for name, files, other in zip(words, sides, reversed(words), strict=True):
         if files and len(words) == 2:
+            if not Path(other).exists():
+                raise UsageError(f"{other}: no such file or folder", MADE_BY)
             raise UsageError(
                 f"{name} has snapshots of machines, {other} has none",
                 "name snapshots, or folders of them, on both sides",
@@ -168,6 +170,8 @@ def _compare_snapshots(
             f"--format {format_name}: snapshots are compared as {', '.join(OF_SNAPSHOTS)}",
             "--format json is for programs",
         )
+    for name in words:
+        note_unread(name)
     expected = load_expected(expect, OF_MACHINE, node=False)
     before, after = (
         Side(name, *recorded_findings(files, CHECKS, expected))

@@ -11,6 +11,7 @@ from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
 from busbw.check.text import text
 from busbw.check.types import CheckReport, ClusterReport, overall, worst
+from busbw.cli.options.parameters import given_options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
@@ -22,10 +23,14 @@ JUNIT = "junit"
 FORMATS = (TABLE, JSON, JUNIT, QOS, PROMETHEUS)
 
 
-def check_output(file: str, *, other: bool) -> None:
+def check_output(file: str, *, other: bool, brief: bool) -> None:
     """UsageError if --output FILE could not be written, or if the command line asks for `other`
-    output, which goes to stdout.
+    output, which goes to stdout, or for another form of `brief` output than a monitor reads.
     """
+    if brief and (options := ", ".join(given_options(("format_name", "everything")))):
+        raise UsageError(
+            f"{options} with --nagios: a monitor is told one line", f"leave out {options}"
+        )
     if file and other:
         raise UsageError(
             f"--output {file}: --list and --learn print to stdout",
