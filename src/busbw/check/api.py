@@ -139,6 +139,8 @@ def _check(
     words = words_of_hosts(only, layers, skip, watch_s, expect)
     nodes = of_several(names, files, words, limit_s, watch_s, checks, expect, since)
     nodes.faults = faults(nodes.nodes)
+    if only or layers:
+        nodes.differences = []
     return nodes
 
 

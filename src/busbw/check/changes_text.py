@@ -14,9 +14,9 @@ from busbw.ui.columns import wrapped
 _NOTHING = "\nno finding on either side, and no fact has changed\n"
 
 
-def text(report: ChangeReport, width: int | None = None) -> str:
+def text(report: ChangeReport, width: int | None = None, expect: str = "") -> str:
     """The nodes, then the faults: new, worse, gone or not known to be, and unchanged; before the
-    unchanged ones the facts that have changed.
+    unchanged ones the facts that have changed. `expect` is the file that the nodes were judged by.
     """
     head = f"{report.before} to {report.after}: {counted(len(report.nodes), 'node')} compared\n"
     if report.only_before:
@@ -36,7 +36,7 @@ def text(report: ChangeReport, width: int | None = None) -> str:
         + _facts(report.facts)
         + _part("unchanged", report.unchanged)
     )
-    return wrapped(head + (body or _NOTHING) + _hint(report), width)
+    return wrapped(head + (body or _NOTHING) + _hint(report, expect), width)
 
 
 def _part(title: str, faults: Sequence[Fault]) -> str:
@@ -104,8 +104,9 @@ def _change(fact: ChangedFact) -> str:
     return after if after != fact.after else f"{fact.before} -> {after}"
 
 
-def _hint(report: ChangeReport) -> str:
+def _hint(report: ChangeReport, expect: str) -> str:
     """The command that prints the evidence and fixes of what is new or worse; '' if nothing is."""
     names = dict.fromkeys(fault.name for fault in (*report.new, *report.worse))
     only = "".join(f" --only {name}" for name in names)
-    return f"\nevidence and fixes: busbw check --from {word(report.after)}{only}\n" if only else ""
+    words = f"--from {word(report.after)}" + (f" --expect {word(expect)}" if expect else "")
+    return f"\nevidence and fixes: busbw check {words}{only}\n" if only else ""

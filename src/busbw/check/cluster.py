@@ -9,6 +9,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from busbw.check import types
 from busbw.check.accepted_facts import left_out, note_accepted
 from busbw.check.base import Check
 from busbw.check.earlier import ByHost, oldest
@@ -17,7 +18,7 @@ from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.rates import BOOT_ID_FILE
 from busbw.check.registry import CHECKS
-from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings, older
+from busbw.check.types import MISSING, ClusterReport, Difference, NodeFindings
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.snapshot import HEAD, MADE_BY, recorded
 from busbw.host.source import Source
@@ -60,11 +61,12 @@ def recorded_nodes(
     whether of several snapshots of a host only the newest counts.
     """
     nodes, unreadable = recorded_findings(files, checks, expect, since)
-    left = older({name: node.report for name, node in nodes.items()}) if newest else []
-    for name in left:
+    reports = {name: node.report for name, node in nodes.items()} if newest else {}
+    left = types.left_out(reports)
+    for name in (*left.older, *left.copies):
         del nodes[name]
     report = joined(nodes, {})
-    report.unreadable, report.older = unreadable, left
+    report.unreadable, (report.older, report.copies) = unreadable, left
     return report
 
 

@@ -7,7 +7,7 @@ from busbw.check.differences_text import differences_text
 from busbw.check.earlier import BY_TOTALS
 from busbw.check.fault_text import detail_lines, head_line, muted, parts_lines
 from busbw.check.groups import FindingGroup, shown_groups
-from busbw.check.types import NO_DATA, ClusterReport, grade, node_names
+from busbw.check.types import NO_DATA, ClusterReport, LeftOut, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
@@ -72,8 +72,8 @@ def head_text(cluster: ClusterReport, names: Sequence[str]) -> str:
         for verdict in judged[:-1]:
             text += f"{verdict.value}: {fold(by_verdict[verdict])}\n"
     text += _lost("FAIL   ", cluster.silent) + _lost("UNKNOWN", cluster.unreadable)
-    if cluster.older:
-        text += f"left out, as older than another of the host: {fold(cluster.older)}\n"
+    for line in LeftOut(cluster.older, cluster.copies).texts():
+        text += f"{line}\n"
     return text + _lost("NO DATA", _by_totals(cluster))
 
 

@@ -65,10 +65,15 @@ def differs_everywhere(nodes: int, difference: Difference) -> bool:
 
 
 def _difference_line(difference: Difference) -> str:
+    return f"WARN    {difference.fact}: {values_text(difference)}\n"
+
+
+def values_text(difference: Difference) -> str:
+    """Each value with its hosts, and the usual one."""
     usual = ""
     if difference.usual:
         usual = f"; {difference.usual} on the other {difference.usual_hosts}"
-    return f"WARN    {difference.fact}: {odd_text(difference)}{usual}\n"
+    return f"{odd_text(difference)}{usual}"
 
 
 def odd_text(difference: Difference) -> str:

@@ -94,7 +94,7 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, Values]]:
         f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus
     }
     yield "NVLinks per GPU", nvlinks
-    yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
+    yield "PCI addresses of the GPUs in NVML", ", ".join(gpu.bus_id for gpu in host.gpus)
 
 
 def _kernel_options(machine: Machine) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,14 @@
 """The findings of machines as JUnit's XML: a suite for each machine, a case for each finding."""
 
-from busbw.check.changes import ChangeReport
-from busbw.check.types import CheckReport, ClusterReport, Fault, ReportedFinding
+from busbw.check.changes import ChangeReport, WorseFault
+from busbw.check.differences_text import values_text
+from busbw.check.groups import headline
+from busbw.check.types import CheckReport, ClusterReport, Fault, ReportedFinding, grade
 from busbw.core.finding import Verdict
+from busbw.core.host_ranges import fold
 from busbw.ui.junit import ERROR, FAILURE, SKIPPED, Case, junit
 
+_BAD = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN)
 _OUTCOMES = {Verdict.FAIL: FAILURE, Verdict.UNKNOWN: ERROR, Verdict.SKIP: SKIPPED}
 
 
@@ -18,13 +22,12 @@ def cluster(report: ClusterReport, fail_on: Verdict) -> str:
     suites = {node.host: _cases(node, fail_on) for node in report.nodes}
     for outcome, unread in ((FAILURE, report.silent), (ERROR, report.unreadable)):
         for host, reason in unread.items():
-            suites.setdefault(host, []).append(Case("node", "report", outcome, reason))
+            suites.setdefault(host, []).append(_told("node", "report", outcome, reason))
     if report.differences:
         alone = not any(node.findings for node in report.nodes)
         outcome = FAILURE if alone or fail_on is Verdict.WARN else ""
         suites["differences"] = [
-            Case("differences", one.fact, outcome, f"usually {one.usual}", str(one.odd))
-            for one in report.differences
+            _told("differences", one.fact, outcome, values_text(one)) for one in report.differences
         ]
     return junit(suites)
 
@@ -47,19 +50,27 @@ def changes(report: ChangeReport, fail_on: Verdict) -> str:
         outcome = FAILURE if fail_on is Verdict.WARN else ""
         for host in fact.hosts:
             text = f"{fact.before} -> {fact.after}"
-            suites[host].append(Case("changed", fact.fact, outcome, text, output=text))
+            suites[host].append(_told("changed", fact.fact, outcome, text))
     for host in report.only_before:
-        suites[host] = [Case("node", "report", ERROR, f"only in {report.before}")]
+        suites[host] = [_told("node", "report", ERROR, f"only in {report.before}")]
     for file, reason in report.unreadable.items():
-        suites[file] = [Case("node", "report", ERROR, reason)]
+        suites[file] = [_told("node", "report", ERROR, reason)]
     for cases in suites.values():
         cases += [] if cases else [Case("node", "report")]
     return junit(suites)
 
 
 def _add(suites: dict[str, list[Case]], kind: str, fault: Fault, outcome: str) -> None:
+    was = f"\nwas: {fault.was}" if isinstance(fault, WorseFault) else ""
+    output = f"{fault.verdict.value} on {fold(fault.hosts)}: {fault.message}{was}"
     for host in fault.hosts:
-        suites[host].append(Case(kind, f"{fault.id} {fault.name}", outcome, fault.message))
+        name = f"{fault.id} {fault.name}"
+        suites[host].append(Case(kind, name, outcome, fault.message, output=output))
+
+
+def _told(kind: str, name: str, outcome: str, text: str) -> Case:
+    """A case whose text is also shown where it passes."""
+    return Case(kind, name, outcome, text, output=text)
 
 
 def _outcome(fault: Fault) -> str:
@@ -67,23 +78,26 @@ def _outcome(fault: Fault) -> str:
 
 
 def _cases(report: CheckReport, fail_on: Verdict) -> list[Case]:
-    cases = [_case(finding, fail_on) for finding in report.findings]
+    cases = [_case(report.host, finding, fail_on) for finding in report.findings]
     if all(case.outcome == SKIPPED for case in cases):
-        cases.append(Case("node", "report", ERROR, "nothing was judged"))
+        cases.append(_told("node", "report", ERROR, "nothing was judged"))
     return cases
 
 
-def _case(finding: ReportedFinding, fail_on: Verdict) -> Case:
+def _case(host: str, finding: ReportedFinding, fail_on: Verdict) -> Case:
     """A value that is not offered on this machine does not count: it is skipped."""
     outcome = FAILURE if finding.verdict is fail_on else _OUTCOMES.get(finding.verdict, "")
-    evidence = [
+    lines = [
         f"{one.where}: {one.seen}" + (f", expected {one.expected}" if one.expected else "")
         for one in finding.evidence
     ]
+    lines += [f"fix: {finding.fix}"] if finding.fix else []
+    head = f"{grade(finding)} on {host}: {headline(finding)}"
     return Case(
         finding.layer,
         " ".join(filter(None, (finding.id, finding.name, finding.subject))),
         SKIPPED if finding.optional else outcome,
         finding.message,
-        "\n".join([*evidence, *filter(None, [finding.fix and f"fix: {finding.fix}"])]),
+        "\n".join(lines),
+        "\n".join([head, *lines]) if finding.verdict in _BAD else "",
     )

@@ -41,8 +41,10 @@ def machine_text(report: CheckReport) -> str:
     return page.text()
 
 
-def cluster_text(cluster: ClusterReport) -> str:
-    """The metrics of several machines, and of those that could not be checked."""
+def cluster_text(cluster: ClusterReport, *, compared: bool = True) -> str:
+    """The metrics of several machines, and of those that could not be checked; without those of
+    the differences if the machines were not `compared`.
+    """
     page = MetricText()
     different: Counter[str] = Counter()
     for difference in cluster.differences:
@@ -50,7 +52,8 @@ def cluster_text(cluster: ClusterReport) -> str:
             different.update(hosts)
     for host, report in zip(_distinct_names(cluster.nodes), cluster.nodes, strict=True):
         _add_report(page, host, report)
-        _add(page, DIFFERENT, different[host], host)
+        if compared:
+            _add(page, DIFFERENT, different[host], host)
     for host in (*cluster.silent, *cluster.unreadable):
         _add(page, ANSWERED, 0, host)
     return page.text()

@@ -5,12 +5,13 @@ Also the verdict on a whole machine with its exit code.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from busbw.core.finding import Verdict
+from busbw.core.host_ranges import fold
 from busbw.core.shown import Shown, Tabular
 
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
@@ -157,6 +158,9 @@ class ClusterReport(
     older: Annotated[
         list[str], Meta(description="snapshots left out, as their host has a newer one")
     ] = []
+    copies: Annotated[
+        list[str], Meta(description="snapshots left out, as another one says the same")
+    ] = []
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,25 +233,38 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
 
 
-def older(reports: Mapping[str, CheckReport]) -> list[str]:
-    """The names of reports whose host has a newer one among them, or the same once more.
+class LeftOut(NamedTuple):
+    """The names of reports whose host has a newer one among them, or the same once more."""
 
-    Machines without a name of their own, and readings without a time, are all kept.
-    """
+    older: list[str]
+    copies: list[str]
+
+    def texts(self) -> list[str]:
+        """Which were left out, and why."""
+        reasons = {"older than": self.older, "the same as": self.copies}
+        return [
+            f"left out, as {reason} another of the host: {fold(names)}"
+            for reason, names in reasons.items()
+            if names
+        ]
+
+
+def left_out(reports: Mapping[str, CheckReport]) -> LeftOut:
+    """Machines without a name of their own, and readings without a time, are all kept."""
     newest: dict[str, CheckReport] = {}
     for report in reports.values():
         if report.host not in newest or report.at > newest[report.host].at:
             newest[report.host] = report
-    return [
-        name
-        for name, report in reports.items()
-        if report.at and report.host not in _NAMELESS and _is_older(report, newest[report.host])
-    ]
-
-
-def _is_older(report: CheckReport, newest: CheckReport) -> bool:
-    copied = report is not newest and report.findings == newest.findings
-    return report.at < newest.at or (report.at == newest.at and copied)
+    left = LeftOut([], [])
+    for name, report in reports.items():
+        last = newest[report.host]
+        if not report.at or report.host in _NAMELESS or report is last:
+            continue
+        if report.at < last.at:
+            left.older.append(name)
+        elif report.findings == last.findings:
+            left.copies.append(name)
+    return left
 
 
 def node_names(nodes: Sequence[CheckReport]) -> list[str]:

@@ -169,7 +169,7 @@ def command(
     if context.invoked_subcommand:
         refuse_before_subcommand(context, context.invoked_subcommand)
         return None
-    check_output(output, other=listed or learn or node)
+    check_output(output, other=listed or learn or node, brief=brief)
     expectations.refuse_without(learn=accept_faults and not learn, save=force and not save)
     if learn:
         return expectations.learn(matching_files(files), limit_s, accept_faults=accept_faults)

@@ -8,7 +8,7 @@ import msgspec
 
 from busbw.api.comparison import files_of_runs, stored_times
 from busbw.cli.ab_runs import OptionSet, Sweep, Turns
-from busbw.cli.file_kinds import read_sweep
+from busbw.cli.file_kinds import note_unread, read_sweep
 from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.parameters import given_options, is_given, not_empty, shell_words
@@ -21,7 +21,7 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.sizes import counted
 from busbw.history import comparison_text
-from busbw.host.snapshot import archives_in, is_archive
+from busbw.host.snapshot import MADE_BY, archives_in, is_archive
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import Limits
 
@@ -89,7 +89,7 @@ MEANT_FOR = {
     default="",
     callback=not_empty,
     metavar="FILE",
-    help="of snapshots: apply the mutes of a file of what a node should have; - = stdin",
+    help="of snapshots: also compare each node with what a node should have; - = stdin",
 )
 @fail_on_option
 @db_option
@@ -159,6 +159,8 @@ def _snapshots(words: Sequence[str]) -> list[list[str]]:
         return sides
     for name, files, other in zip(words, sides, reversed(words), strict=True):
         if files and len(words) == 2:
+            if not Path(other).exists():
+                raise UsageError(f"{other}: no such file or folder", MADE_BY)
             raise UsageError(
                 f"{name} has snapshots of machines, {other} has none",
                 "name snapshots, or folders of them, on both sides",
@@ -178,7 +180,7 @@ def _compare_snapshots(
     from busbw.check.changes import Side, changes
     from busbw.check.cluster import recorded_findings
     from busbw.check.expect.file import unused_mutes
-    from busbw.check.registry import CHECKS
+    from busbw.check.registry import CHECKS, OF_MACHINE
     from busbw.cli.checks.expect import load_expected
 
     if format_name not in OF_SNAPSHOTS:
@@ -186,14 +188,16 @@ def _compare_snapshots(
             f"--format {format_name}: snapshots are compared as {', '.join(OF_SNAPSHOTS)}",
             "--format json is for programs",
         )
-    mutes = load_expected(expect, [check.row for check in CHECKS], node=False)
+    for name in words:
+        note_unread(name)
+    expected = load_expected(expect, OF_MACHINE, node=False)
     before, after = (
-        Side(name, *recorded_findings(files, CHECKS, mutes))
+        Side(name, *recorded_findings(files, CHECKS, expected))
         for name, files in zip(words, sides, strict=True)
     )
-    if mutes:
+    if expected:
         reports = [node.report for side in (before, after) for node in side.snapshots.values()]
-        for text in unused_mutes(mutes, reports, fleet=True):
+        for text in unused_mutes(expected, reports, fleet=True):
             print_err(f"warning: {text}")
     report = changes(before, after)
     if format_name == "json":
@@ -201,7 +205,7 @@ def _compare_snapshots(
     elif format_name == "junit":
         print_out(junit.changes(report, fail_on))
     else:
-        print_out(changes_text.text(report, width()))
+        print_out(changes_text.text(report, width(), expect))
     return int(exit_of(report.verdicts(), fail_on))
 
 

@@ -13,7 +13,9 @@ from busbw.cli import stored_runs
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
+from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome, Result
+from busbw.host.snapshot import others_in
 from busbw.report.file_kinds import FileContent
 
 table_option = click.option(
@@ -60,7 +62,8 @@ def _packed_bytes(file: str) -> bytes:
     return files.packed_bytes(file)
 
 
-SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
+# Of files that are taken from a directory, also if they are compressed.
+SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")
 NO_RESULTS = (".html", ".md", ".sig")  # the page itself, and what people put beside it
 
 
@@ -81,7 +84,7 @@ def files_in(directory: Path) -> tuple[list[Path], list[Path]]:
         raise UsageError(
             f"{directory}: {error.strerror}", "name a directory that you can read"
         ) from error
-    found = [path for path in inner if path.suffix in SUFFIXES and path.is_file()]
+    found = [path for path in inner if _suffix(path) in SUFFIXES and path.is_file()]
     others = [path for path in inner if path not in found and path.suffix not in NO_RESULTS]
     if not found:
         folders = " ".join(str(path) for path in others if path.is_dir())
@@ -90,3 +93,13 @@ def files_in(directory: Path) -> tuple[list[Path], list[Path]]:
             f"name its folders: {folders}" if folders else "name the files",
         )
     return found, others
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+def note_unread(name: str) -> None:
+    """Tell what is not read of a folder of snapshots; nothing of another file."""
+    if left := others_in(name):
+        print_err(f"note: not read of {name}: {listed(left)}")

@@ -18,7 +18,7 @@ from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest import kubernetes, mpijob
 from busbw.launch.manifest import plan as manifest_plan
 from busbw.launch.manifest.kubernetes import CheckSteps, epilog, preflight, prolog
-from busbw.launch.manifest.plan import DEFAULT, plan
+from busbw.launch.manifest.plan import DEFAULT, flag_given, plan
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -146,7 +146,7 @@ _check_options = options(
     click.option(
         "--strict",
         is_flag=True,
-        help="also refuse a node that could not be judged (exit code 3 of a step)",
+        help="also refuse a node that could not be judged (exit code 2, 3 or 4 of a step)",
     ),
 )
 _step_options = options(
@@ -164,7 +164,7 @@ def _steps(
 ) -> CheckSteps:
     run = parse("--least", run_command, least)
     checks = parse_check(check)
-    if "--expect" in checks:
+    if flag_given(checks, "--expect"):
         # An entry of the file that has ended is no reason to drain a node.
         checks = [*checks, "--skip", "mute-ended"]
     return CheckSteps(checks, run, limit_s, strict, program)

@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from busbw.check.types import CheckReport, older
+from busbw.check.types import CheckReport, LeftOut, left_out
 from busbw.cli.file_kinds import files_in, load, warn_of_doubts
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
-from busbw.core.host_ranges import fold, listed
+from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome, Result
 from busbw.report.file_kinds import FileContent
 from busbw.report.other_reports import OtherReports
@@ -75,25 +75,26 @@ def gather(
             "busbw show FILE says what is wrong with one",
         )
     in_order = [(sweep.file, sweep.result) for sweep in _in_order(sweeps)]
-    left = _older(others, {file for file, folder in expanded if folder})
-    if left:
-        unread.append(f"left out, as older than another of the host: {fold(left)}")
-        folders = list(dict.fromkeys(folder for _, folder in expanded if folder))
-        if len(folders) > 1:
-            unread[-1] += f"; what changed: busbw compare {shlex.join((folders[0], folders[-1]))}"
-        print_err(f"note: {unread[-1]}; name them to have them in the report")
-    kept = [(name, document) for name, document in others if name not in left]
+    left = _left_out(others, {file for file, folder in expanded if folder})
+    said = left.texts()
+    folders = list(dict.fromkeys(folder for _, folder in expanded if folder))
+    if left.older and len(folders) > 1:
+        said[0] += f"; what changed: busbw compare {shlex.join((folders[0], folders[-1]))}"
+    unread += said
+    for text in said:
+        print_err(f"note: {text}; name them to have them in the report")
+    kept = [(name, one) for name, one in others if name not in (*left.older, *left.copies)]
     return in_order, OtherReports(kept, skipped, unread)
 
 
-def _older(others: Sequence[tuple[str, FileContent]], of_folders: set[str]) -> list[str]:
-    """The checks of machines in folders whose host has a newer one among them."""
+def _left_out(others: Sequence[tuple[str, FileContent]], of_folders: set[str]) -> LeftOut:
+    """The checks of machines in folders whose host has a newer one or the same among them."""
     reports = {
         name: document.held
         for name, document in others
         if name in of_folders and isinstance(document.held, CheckReport)
     }
-    return older(reports)
+    return left_out(reports)
 
 
 def _in_order(sweeps: Sequence[_SweepFile]) -> Iterator[_SweepFile]:

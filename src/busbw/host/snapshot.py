@@ -123,14 +123,29 @@ def archives_in(name: str) -> list[str]:
     """The archives in a folder, by name; none for another file, and for a copy of a machine's
     files.
     """
+    return [str(file) for file in _files_in(name) if _may_be_archive(file)]
+
+
+def others_in(name: str) -> list[str]:
+    """The names of what else is in a folder of archives, such as a named pipe."""
+    others = [file for file in _files_in(name) if not _may_be_archive(file)]
+    return [f"{file.name}/" if file.is_dir() else file.name for file in others]
+
+
+def _files_in(name: str) -> list[Path]:
     folder = Path(name)
     if not folder.is_dir() or is_tree(folder):
         return []
     try:
-        files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+        return sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}", "name a folder that you can read") from error
-    return [str(file) for file in files if file.name.endswith(_SUFFIXES) or is_archive(str(file))]
+
+
+def _may_be_archive(file: Path) -> bool:
+    """Whether it is an archive or named as one. A pipe, which may have no writer, is none."""
+    regular = file.is_file() or not file.exists()  # a link to nothing is read, which says so
+    return (regular and file.name.endswith(_SUFFIXES)) or is_archive(str(file))
 
 
 def is_tree(folder: Path) -> bool:

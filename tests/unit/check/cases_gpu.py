@@ -15,8 +15,9 @@ def without(index: int):
     """One GPU of PCI is missing in NVML."""
 
     def change(tree: Tree) -> None:
-        gpus = json.loads(tree.calls["nvml_health"]["text"])["gpus"]
-        tree.update("nvml_health", gpus=gpus[:index] + gpus[index + 1 :])
+        for call in ("nvml_health", "nvml"):
+            gpus = json.loads(tree.calls[call]["text"])["gpus"]
+            tree.update(call, gpus=gpus[:index] + gpus[index + 1 :])
 
     return change
 

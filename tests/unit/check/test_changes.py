@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from healthy import healthy
 from healthy_gpu import changed
-from tree import Change
+from tree import Change, Tree
 
 import busbw
 from busbw.check import junit
@@ -353,6 +353,10 @@ def numa_balancing(value: str) -> Change:
     return lambda tree: tree.file("/proc/sys/kernel/numa_balancing", value)
 
 
+def old_firmware(tree: Tree) -> None:
+    tree.file("/sys/class/infiniband/mlx5_3/fw_ver", "28.31.1014")
+
+
 BALANCED, UNBALANCED = numa_balancing("0"), numa_balancing("1")
 
 
@@ -373,7 +377,8 @@ def test_compare_ends_by_the_verdicts_of_what_is_new(later, more, code, tmp_path
     assert guarded(["compare", before, f"{after}/g1.jsonl", *more.split()]) == code
     printed = capsys.readouterr()
     if "junit" in more:
-        assert '<testcase classname="new" name="BW014 gpu-power-limit" />' in printed.out
+        told = "<system-out>warn on gpu-1: GPU 3: power limit 400 W, below the default of 700 W</"
+        assert told in printed.out
     if "json" in more:
         assert json.loads(printed.out)["new"][0]["name"] == "gpu-count"
     assert code != 2 or "snapshots" in printed.err
@@ -398,6 +403,28 @@ def test_mutes_of_a_file_are_no_changes(later, mute, code, told, tmp_path, capsy
     assert guarded(words) == code
     printed = capsys.readouterr()
     assert told in printed.out + printed.err
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "expected", "code", "told"),
+    [
+        (None, None, "[gpus]\ncount = 8", 0, "no finding on either side"),
+        (None, SLOW, '[severity]\ngpu-power-limit = "fail"', 1, "new: 1 fault\nFAIL    GPU 3"),
+        (SLOW, SLOW, '[severity]\ngpu-power-limit = "fail"', 0, "unchanged: 1 fault\nFAIL    GPU 3"),
+        (None, old_firmware, '[[ports]]\nfirmware_min = "28.41.1000"', 1, "new: 2 faults\nFAIL    mlx5_3: fi"),
+        (old_firmware, None, '[[ports]]\nfirmware_min = "28.41.1000"', 0, "gone: 2 faults\nFAIL    mlx5_3: fi"),
+    ],
+)  # fmt: skip
+def test_what_a_file_expects_is_judged_at_both_times(
+    before, later, expected, code, told, tmp_path, capsys
+):
+    sides = [saved(tmp_path / "w1", before), saved(tmp_path / "w2", later)]
+    file = tmp_path / "a node.toml"
+    file.write_text(f"{expected}\n")
+    assert guarded(["compare", *sides, "--expect", str(file)]) == code
+    printed = capsys.readouterr().out
+    assert told in printed
+    assert f"--expect '{file}' --only" in " ".join(printed.split()) or not code
 
 
 def test_a_folder_of_snapshots_is_shown_and_loaded_as_its_nodes(tmp_path, capsys):

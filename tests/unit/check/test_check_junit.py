@@ -6,7 +6,14 @@ from xml.etree import ElementTree
 import pytest
 
 from busbw.check import junit
-from busbw.check.types import CheckReport, ClusterReport, Evidence, ReportedFinding, overall
+from busbw.check.types import (
+    CheckReport,
+    ClusterReport,
+    Difference,
+    Evidence,
+    ReportedFinding,
+    overall,
+)
 from busbw.core.finding import Verdict
 
 COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
@@ -37,7 +44,9 @@ def checked(document: str) -> ElementTree.Element:
             assert suite.get(attribute) == str(len(suite.findall(f"testcase/{tag}")))
         for case in suite:
             assert case.tag == "testcase" and set(case.attrib) == {"classname", "name"}
-            assert all(outcome.tag in COUNTS.values() for outcome in case) and len(case) <= 1
+            tags = [element.tag for element in case]
+            assert [tag for tag in tags if tag not in COUNTS.values()] in ([], ["system-out"])
+            assert len(tags) <= 2
     return root
 
 
@@ -66,13 +75,20 @@ def test_a_suite_fails_where_the_exit_code_does(
     judged = overall(findings, fail_on)
     assert (suite.get("failures") == "1") == (judged is Verdict.FAIL)
     assert (suite.get("errors") == "1") == (judged is Verdict.UNKNOWN)
+    told = suite.findtext("testcase/system-out") or ""
+    bad = verdict not in (Verdict.PASS, Verdict.SKIP)
+    assert ("h1" in told and "100 Gbit/s" in told and "reseat" in told) == bad
 
 
 def test_nodes_that_are_silent_or_differ() -> None:
     nodes = [CheckReport(host="h1", findings=[finding(Verdict.PASS)])]
-    report = ClusterReport(differences=[], nodes=nodes, silent={"h2": "no route\ufffe"})
+    mtu = Difference(fact="MTU", usual="9000", usual_hosts=7, odd={"1500": ["h2"]})
+    report = ClusterReport(differences=[mtu], nodes=nodes, silent={"h2": "no route\ufffe"})
     report.unreadable = {"h3": "empty"}
     suites = checked(junit.cluster(report, Verdict.FAIL))
     assert [
         (suite.get("name"), suite.get("failures"), suite.get("errors")) for suite in suites
-    ] == [("h1", "0", "0"), ("h2", "1", "0"), ("h3", "0", "1")]
+    ] == [("h1", "0", "0"), ("h2", "1", "0"), ("h3", "0", "1"), ("differences", "0", "0")]
+    assert [suite.findtext("testcase/system-out") for suite in suites] == [
+        *(None, "no route?", "empty", "1500 on h2; 9000 on the other 7")
+    ]

@@ -1,20 +1,25 @@
 """The facts of machines that nodes are compared by, and how they are compared, word for word."""
 
+import copy
 import json
 from collections.abc import Callable
 
 import msgspec
 import pytest
+from cases import CASES
+from cases_gpu import without
 from cases_nic import bonded, efa
 from equipped import equipped
 from healthy import healthy
 from tree import Tree, environment
 
 from busbw.check import cluster
+from busbw.check.accepted_facts import SHOWN_BY, is_accepted, note_accepted
 from busbw.check.cluster import differences, findings_here
 from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
-from busbw.check.registry import examine, find, run
+from busbw.check.registry import BY_NAME, examine, find, run
+from busbw.check.types import CheckReport, MutedFinding, NodeFindings
 from busbw.core.finding import Verdict
 from busbw.host.limited import GIVEN_UP
 from busbw.launch.remote import CommandResult
@@ -227,3 +232,48 @@ def test_a_check_that_cannot_parse_what_it_read_is_unknown():
         Verdict.UNKNOWN,
     )
     assert finding.message.startswith("the check could not parse what it read: ")
+
+
+_BAD = (Verdict.FAIL, Verdict.WARN)
+ELSEWHERE = {"nic-link-layer": "files that set RoCE at boot"}
+
+
+def test_a_muted_check_accepts_the_facts_that_show_its_fault():
+    """As the cases of the checks change them, of which ELSEWHERE has facts of another part."""
+    names = {name for checks in SHOWN_BY.values() for name in checks}
+    assert names <= set(BY_NAME)
+    for name in sorted(names & set(CASES)):
+        case = CASES[name]
+        tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
+        before = _node(Machine(copy.deepcopy(tree).source()), name)
+        change(tree)
+        after = _node(Machine(tree.source()), name)
+        different = {
+            fact
+            for fact in {**before.facts, **after.facts}
+            if before.facts.get(fact) != after.facts.get(fact)
+        }
+        left = {fact for fact in different if not is_accepted(fact, before, after)}
+        assert left <= {ELSEWHERE.get(name)}, name
+
+
+def _node(machine: Machine, mute: str) -> NodeFindings:
+    """The node whose only findings are those of one check, all muted."""
+    bad = [finding for finding in find(mute).run(machine) if finding.verdict in _BAD]
+    muted = [MutedFinding(finding=one, reason="known", until="", where="") for one in bad]
+    node = NodeFindings(report=CheckReport(host="gpu-1", muted=muted), facts=facts(machine))
+    note_accepted(node, machine)
+    return node
+
+
+def test_a_fact_shows_also_the_fault_that_is_not_muted():
+    """Two GPUs are lost, one of which a mute accepts."""
+    tree = healthy()
+    without(5)(tree)
+    machine = Machine(tree.source())
+    node = _node(machine, "gpu-count")
+    assert node.accepted["GPUs"] == [""]
+    counted, node.accepted = node.report.muted[0].finding, {}
+    node.report.findings = [counted]
+    note_accepted(node, machine)
+    assert not node.accepted

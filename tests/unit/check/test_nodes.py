@@ -1,6 +1,8 @@
 """Many nodes compared, snapshots, and machines whose files hold garbage."""
 
+import gzip
 import json
+import os
 import random
 import resource
 import time
@@ -24,7 +26,7 @@ from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, examine
 from busbw.check.snapshot import snapshot
 from busbw.check.trend.growth import error_counts
-from busbw.check.types import CheckReport, ClusterReport, older
+from busbw.check.types import CheckReport, ClusterReport, LeftOut, left_out
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive
@@ -60,18 +62,22 @@ def test_of_several_snapshots_of_a_host_in_a_folder_the_newest_counts(
         tree = healthy().file("/proc/sys/kernel/hostname", f"gpu-{host}")
         tree.call("time", f"2026-11-0{day}T08:00:00+00:00")
         (folder / f"gpu-{host}-day{day}.jsonl").write_text(snapshot(tree.source()))
+    (folder / "z.jsonl").write_text(snapshot(tree.source()))
+    copy = f"left out, as the same as another of the host: {folder}/z.jsonl"
     left = "left out, as older than another of the host: "
     older = f"{folder}/gpu-[1-2]-day[1-2].jsonl"
     for words in (["check", "--from"], ["show"]):
         assert guarded([*words, str(folder)]) == 0
         told = capsys.readouterr().out
-        assert told.startswith("2 nodes, 2 answered: 2 ") and left + older in told
+        assert told.startswith("2 nodes, 2 answered: 2 ")
+        assert left + older in told and copy in told
     days = [str(folder / f"gpu-1-day{day}.jsonl") for day in (1, 2)]
     assert guarded(["check", "--from", days[0], "--from", days[1]]) == 0
     assert capsys.readouterr().out.startswith("2 nodes, 2 answered: 2 ")
     page = Path("page.html")
     assert guarded(["report", str(folder), "--output", str(page)]) == 0
-    assert f"note: {left}{older}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"note: {left}{older}" in told and f"note: {copy}" in told
     assert "Check of 2 nodes" in page.read_text() and left + older in page.read_text()
     weeks = []
     for day in (1, 3):
@@ -87,17 +93,38 @@ def test_of_several_snapshots_of_a_host_in_a_folder_the_newest_counts(
 @pytest.mark.parametrize(
     ("hosts", "times", "left"),
     [
-        (("a", "a", "b"), ("1", "2", "1"), ["0"]),
-        (("a", "a", "b"), ("2", "1", "1"), ["1"]),
-        (("a", "a", "a"), ("1", "1", "0"), ["1", "2"]),
-        (("localhost", "localhost", ""), ("1", "2", "2"), []),
-        (("a", "a", "b"), ("", "", ""), []),
+        (("a", "a", "b"), ("1", "2", "1"), LeftOut(["0"], [])),
+        (("a", "a", "b"), ("2", "1", "1"), LeftOut(["1"], [])),
+        (("a", "a", "a"), ("1", "1", "0"), LeftOut(["2"], ["1"])),
+        (("localhost", "localhost", ""), ("1", "2", "2"), LeftOut([], [])),
+        (("a", "a", "b"), ("", "", ""), LeftOut([], [])),
     ],
 )
-def test_older_readings_of_a_host(hosts, times, left):
+def test_older_and_equal_readings_of_a_host(hosts, times, left):
     pairs = enumerate(zip(hosts, times, strict=True))
     reports = {str(name): CheckReport(host=host, at=at) for name, (host, at) in pairs}
-    assert older(reports) == left
+    assert left_out(reports) == left
+
+
+def test_what_else_is_in_a_folder_of_snapshots_is_named_and_not_waited_for(tmp_path, capfd):
+    two_nodes(tmp_path)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    packed = tmp_path / "gpu-2.jsonl.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "gpu-2.jsonl").read_bytes()))
+    (tmp_path / "gpu-2.jsonl").unlink()
+    (tmp_path / "notes.txt").write_text("ours\n")
+    folder = str(tmp_path)
+    of_folder, check = f" of {folder}: notes.txt, pipe.jsonl", ["check", "--differences", "--from"]
+    for words, unread in (
+        ([*check, folder], of_folder),
+        ([*check, f"{folder}/*jsonl*"], f": {folder}/pipe.jsonl"),
+        (["compare", folder, folder], of_folder),
+    ):
+        guarded(words)
+        printed = capfd.readouterr()
+        assert "2 nodes" in printed.out and f"note: not read{unread}\n" in printed.err
+    guarded(["report", folder, "--output", str(tmp_path / "page.html")])
+    assert "Check of 2 nodes" in (tmp_path / "page.html").read_text()
 
 
 def test_no_value_is_usual_without_a_majority():
@@ -197,11 +224,14 @@ def two_nodes(folder: Path) -> None:
         (["--hosts", "gpu-1,h2", "--save", "{}"], "--save {0}: gpu-1.jsonl: the file exists"),
         (["--hosts", "h1,h2", "--save", "-"], "--save -: of several hosts there are several"),
         (["--from", "{}/*.jsonl", "--save", "{}/h.jsonl"], "--from with --save: --save reads"),
+        (["compare", "{}", "{}/none"], "{}/none: no such file or folder"),
+        (["compare", "{}/none", "{}"], "{}/none: no such file or folder"),
     ],
 )
 def test_what_an_operator_mistypes_is_named(words, message, tmp_path, capfd):
     two_nodes(tmp_path)
-    assert guarded(["check", *(word.format(tmp_path) for word in words)]) == 2
+    command = [] if words[0] == "compare" else ["check"]
+    assert guarded([*command, *(word.format(tmp_path) for word in words)]) == 2
     assert message.format(tmp_path) in capfd.readouterr().err
 
 
@@ -218,6 +248,10 @@ def test_some_checks_come_without_a_comparison(tmp_path, capfd):
         guarded([*words, *more])
         told.append("WARN    MTU of RDMA ports: " in capfd.readouterr().out)
     assert told == [True, False, False, True]
+    for more in ("--nagios", "--format=json", "--format=junit", "--format=prometheus"):
+        assert guarded([*words, "--only", "gpu-count", more, "--fail-on=warn"]) == 0
+        printed = capfd.readouterr().out.replace('"differences": []', "")
+        assert "differen" not in printed, more
     guarded([*words, "--nagios"])
     assert "; 1 pass; 1 different fact | nodes=2 " in capfd.readouterr().out
     (tmp_path / "gpu-2.jsonl").unlink()

@@ -113,7 +113,14 @@ def test_a_host_name_with_control_characters_is_one_line(tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(
     "words",
-    [["--only", "nosuch"], ["--layer", "nosuch"], ["--nosuch"], ["--load", "1", "--from", "x"]],
+    [
+        ["--only", "nosuch"],
+        ["--layer", "nosuch"],
+        ["--nosuch"],
+        ["--load", "1", "--from", "x"],
+        ["--from", "x", "--format", "json"],
+        ["--from", "x", "--all"],
+    ],
 )
 def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsys: Output) -> None:
     assert guarded(["check", *words]) == 2
@@ -121,6 +128,7 @@ def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsy
     assert guarded(["check", *words, "--nagios"]) == 3
     output = capsys.readouterr().out
     assert output.startswith("BUSBW UNKNOWN - ") and output.count("\n") == 1
+    assert "x" not in words or "--load" in words or f"{words[2]} with --nagios" in output
 
 
 def test_json_has_the_verdict_and_optional_findings(files: dict[str, str], capsys: Output) -> None:

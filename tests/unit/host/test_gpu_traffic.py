@@ -3,8 +3,8 @@
 A stand-in shaped like `pynvml` is used at that boundary alone.
 """
 
-import os
 import itertools
+import os
 import time
 from types import SimpleNamespace
 from typing import Any

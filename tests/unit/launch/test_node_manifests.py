@@ -174,7 +174,10 @@ def test_prolog_and_init_container_give_the_same_verdict(kind, least, code, tmp_
         ("FAIL    GPU 3: it does not answer", 1, False, 1),
         ("UNKNOWN GPU 3: its temperature", 3, False, 0),
         ("UNKNOWN GPU 3: its temperature", 3, True, 1),
-        ("error: no such option", 2, True, 0),
+        ("error: no such option", 2, False, 0),
+        ("error: no such option", 2, True, 1),
+        ("error: a bug in busbw", 4, True, 1),
+        ("error: busbw: not found", 127, True, 1),
     ],
 )
 def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
@@ -189,6 +192,34 @@ def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
     elif kind == "prolog":
         kept = f"note: exit code {status}: this node could not be judged, and is kept: {output}\n"
         assert result.stderr == (kept if status else "")
+
+
+@pytest.mark.parametrize("kind", ["prolog", "preflight"])
+@pytest.mark.parametrize("options", ["--expect a.toml", "--expect=a.toml"])
+@pytest.mark.parametrize(
+    ("strict", "failing", "code", "checked"),
+    [
+        (False, "--layer GPU", 1, "--layer GPU"),
+        (False, "--layer NIC", 0, "--layer GPU"),
+        (True, "--layer GPU", 1, "--expect"),
+    ],
+)
+def test_a_file_that_cannot_be_read_turns_off_no_other_check(
+    kind, options, strict, failing, code, checked, tmp_path
+):
+    lines = [
+        "#!/bin/sh",
+        f'echo "$*" >> {tmp_path}/calls',
+        'case "$*" in *--expect*) echo "error: --expect a.toml: no such file"; exit 2;; esac',
+        f'case "$*" in *"{failing}"*) echo "FAIL    GPU 3"; exit 1;; esac',
+    ]
+    (tmp_path / "busbw").write_text("\n".join(lines))
+    (tmp_path / "busbw").chmod(0o755)
+    steps = CheckSteps([*options.split(), "--layer", "GPU"], [], 5, strict)
+    result = run(kind, steps, tmp_path)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert checked in (tmp_path / "calls").read_text().splitlines()[-1]
+    assert ("note: the checks now run without --expect\n" in result.stderr) != strict
 
 
 FELL = "FAIL    GPU 1: Xid 79 (GPU has fallen off the bus), 1 min ago  [BW005 gpu-xid]"

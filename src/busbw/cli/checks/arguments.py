@@ -7,8 +7,11 @@ from pathlib import Path
 import click
 
 from busbw.check.registry import BY_NAME, find_row
+from busbw.cli.file_kinds import note_unread
 from busbw.cli.options.parameters import is_given
+from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError, similar_names
+from busbw.core.host_ranges import listed
 from busbw.host.snapshot import MADE_BY, archives_in, is_tree
 
 
@@ -26,14 +29,23 @@ def matching_files(files: Sequence[str]) -> tuple[str, ...]:
     matching_any: list[str] = []
     for file in files:
         is_pattern = set("*?[") & set(file) and not Path(file).exists()
-        # Path.glob takes no absolute pattern.
-        matching = sorted(glob(file)) if is_pattern else archives_in(file) or [file]  # noqa: PTH207
+        matching = _matches(file) if is_pattern else archives_in(file) or [file]
         if matching == [file] and Path(file).is_dir() and not is_tree(Path(file)):
             raise UsageError(f"--from {file}: no snapshot in this folder", MADE_BY)
         if not matching:
             raise UsageError(f"--from {file}: no file matches", "busbw check --save FILE makes one")
+        note_unread(file)
         matching_any += matching
     return tuple(matching_any)
+
+
+def _matches(pattern: str) -> list[str]:
+    """The files and folders; a pipe among them, which may have no writer, is noted."""
+    found = sorted(glob(pattern))  # noqa: PTH207 - Path.glob takes no absolute pattern
+    special = [file for file in found if not (Path(file).is_file() or Path(file).is_dir())]
+    if special:
+        print_err(f"note: not read: {listed(special)}")
+    return [file for file in found if file not in special]
 
 
 def refuse_files_as_commands(words: Sequence[str]) -> None:

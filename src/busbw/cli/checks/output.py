@@ -11,6 +11,7 @@ from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
 from busbw.check.text import text
 from busbw.check.types import CheckReport, ClusterReport, overall, worst
+from busbw.cli.options.parameters import given_options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
@@ -22,10 +23,14 @@ JUNIT = "junit"
 FORMATS = (TABLE, JSON, JUNIT, QOS, PROMETHEUS)
 
 
-def check_output(file: str, *, other: bool) -> None:
+def check_output(file: str, *, other: bool, brief: bool) -> None:
     """UsageError if --output FILE could not be written, or if the command line asks for `other`
-    output, which goes to stdout.
+    output, which goes to stdout, or for another form of `brief` output than a monitor reads.
     """
+    if brief and (options := ", ".join(given_options(("format_name", "everything")))):
+        raise UsageError(
+            f"{options} with --nagios: a monitor is told one line", f"leave out {options}"
+        )
     if file and other:
         raise UsageError(
             f"--output {file}: --list and --learn print to stdout",
@@ -40,7 +45,7 @@ class CheckOutput:
     """How to print. If `fail_on` is WARN, a warning counts as a failure.
 
     `file` is the file that has the output instead of stdout; '' for stdout. `chosen` is whether
-    only some checks were asked for: then the text does not compare the nodes.
+    only some checks were asked for: then the nodes are not compared.
     """
 
     format_name: str
@@ -73,6 +78,8 @@ class CheckOutput:
 
     def print_several(self, cluster: ClusterReport) -> int:
         """Print the reports of several machines, and what differs between them; the exit code."""
+        if self.chosen:
+            cluster.differences = []
         for report in cluster.nodes:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
@@ -83,6 +90,7 @@ class CheckOutput:
         return int(exit_of([self._verdict(cluster)]))
 
     def _text_of_several(self, cluster: ClusterReport) -> str:
+        compared = not self.chosen
         if self.format_name == QOS:
             raise UsageError(
                 "--format rdma_qos_check is for one machine",
@@ -94,9 +102,8 @@ class CheckOutput:
         if self.format_name == JUNIT:
             return junit.cluster(cluster, self.fail_on)
         if self.format_name == PROMETHEUS:
-            return metrics.cluster_text(cluster)
+            return metrics.cluster_text(cluster, compared=compared)
         lines = None if self.file else height()
-        compared = not self.chosen
         return cluster_text(cluster, width(), lines, everything=self.everything, compared=compared)
 
     def _verdict(self, cluster: ClusterReport) -> Verdict:
@@ -104,10 +111,9 @@ class CheckOutput:
         if nothing else was asked, or if a warning is.
         """
         verdicts = [report.verdict for report in cluster.nodes]
-        differ = bool(cluster.differences) and not self.chosen
         if not any(report.findings for report in cluster.nodes):
             verdicts = [Verdict.FAIL if cluster.differences else Verdict.PASS]
-        elif differ and self.fail_on is Verdict.WARN:
+        elif cluster.differences and self.fail_on is Verdict.WARN:
             verdicts.append(Verdict.FAIL)
         if cluster.silent:
             verdicts.append(Verdict.FAIL)

@@ -5,6 +5,7 @@ import msgspec
 
 from busbw.check.trend import text as view
 from busbw.check.trend.report import trend
+from busbw.cli.file_kinds import note_unread
 from busbw.cli.options.shared import fail_on_option, format_option
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
@@ -23,6 +24,8 @@ def command(files: tuple[str, ...], fail_on: Verdict, format_name: str) -> int:
     host and time. A link that differs is a warning. The checks of links judge what rose since a
     host's last boot, as --since of busbw check does.
     """
+    for name in files:
+        note_unread(name)
     report = trend(files)
     if format_name == "json":
         print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")

@@ -7,7 +7,7 @@ same steps.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Layer
 from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest.filler import ShellSyntax, fill_json, fill_script
+from busbw.launch.manifest.plan import flag_given
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035, which a Service's name obeys
 _LABEL_LENGTH = 63  # RFC 1123
@@ -120,14 +121,20 @@ def text(node: PodSettings) -> str:
     return fill_json("daemonset.json", values)
 
 
+_EXPECT = "--expect"
+# Exit codes of a step that could not judge the node; the shell has 126 and 127 if it cannot start.
+_NOT_JUDGED = (Exit.USAGE, Exit.UNKNOWN, Exit.BUG, 126, 127)
+
+
 @dataclass(frozen=True, slots=True)
 class CheckSteps:
     """The steps: `busbw check`, then a run that must reach a busbw.
 
     `check` are options of `busbw check`. `least` is a run with --min-busbw or --min-percent, empty
     for none. `limit_s` ends a step. A step that fails or hangs, as on a broken GPU, keeps the job
-    away; with `strict` also one that could not judge the node, but never a warning. `program` is
-    busbw on the node: Slurm gives a prolog no PATH.
+    away; with `strict` also one that could not judge the node, but never a warning. Else a node
+    whose file of --expect cannot be read is checked without it. `program` is busbw on the node:
+    Slurm gives a prolog no PATH.
     """
 
     check: Sequence[str]
@@ -138,13 +145,26 @@ class CheckSteps:
 
     def values(self) -> dict[str, Any]:
         """The placeholders of prolog.sh and preflight.sh; `bad` are exit codes for a `case`."""
-        bad = [Exit.BAD, Exit.UNKNOWN] if self.strict else [Exit.BAD]
+        bad = [Exit.BAD, *_NOT_JUDGED] if self.strict else [Exit.BAD]
+        check = [self.program, "check", "--wide"]
+        fallback = not self.strict and flag_given(self.check, _EXPECT)
         return {
             "limit_s": self.limit_s,
             "bad": ShellSyntax("|".join(str(int(code)) for code in bad)),
-            "check": [self.program, "check", "--wide", *self.check],
+            "check": [*check, *self.check],
+            "without_file": [*check, *_without_file(self.check)] if fallback else None,
             "least": [self.program, "run", *self.least, "--brief"] if self.least else None,
         }
+
+
+def _without_file(words: Sequence[str]) -> Iterator[str]:
+    """The options without --expect FILE and --expect=FILE."""
+    left = iter(words)
+    for word in left:
+        if word == _EXPECT:
+            next(left, None)
+        elif not flag_given([word], _EXPECT):
+            yield word
 
 
 def prolog(steps: CheckSteps) -> str:
