@@ -36,7 +36,7 @@ run: .venv/run.stamp ## install, then measure all_reduce over 2 CPU ranks (ARGS=
 	$(BIN)/busbw run $(ARGS)
 
 check: lint ## lint, and in under a minute of CPU time the tests of pure functions, tables and texts
-	$(BIN)/python -m pytest -q --forks 2 $(FAST)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(FAST)
 
 test: .venv/test.stamp ## lint, and run all tests; skips those whose program is missing (make test-tools)
 ifeq ($(CARGO),)
@@ -48,14 +48,14 @@ test-tools: ## install what tests look for, as root on Debian; starts no service
 	tools/test_tools.sh
 
 test-times: .venv/test.stamp ## the CPU seconds of each test file (TESTS=... for some of them)
-	PYTHONPATH=tools $(BIN)/python -m pytest -q --forks 2 -p cpu_times $(TESTS)
+	PYTHONPATH=tools $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p cpu_times $(TESTS)
 
 test-versions: .venv/lint.stamp ## unit tests that need no PyTorch, on each Python from 3.11 to 3.14 that is here
 	$(BIN)/mypy --python-version $(NEWEST)
 	tools/test_versions.sh $(PLAIN)
 
 suite: .venv/test.stamp lint ## the tests of modules and of trainings
-	$(BIN)/python -m pytest --forks 2 $(addprefix --ignore=,$(SYSTEM))
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
@@ -71,7 +71,7 @@ cargo: plugin ## check formatting and lint of native/, and test it
 	cargo test --quiet --all-targets $(NATIVE)
 
 system: .venv/test.stamp $(if $(CARGO),plugin) ## the tests of whole runs: command lines, faults, networks, the plugin
-	$(BIN)/python -m pytest --forks 4 --ignore=$(RATES) $(SYSTEM)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --ignore=$(RATES) $(SYSTEM)
 
 format: .venv/lint.stamp ## format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix . $(if $(CARGO),&& cargo fmt --all $(NATIVE))
@@ -92,7 +92,7 @@ faults: .venv/test.stamp ## inject 300 seeded faults on emulated hosts and check
 	$(BIN)/python tests/faults/run.py $(FAULTS)
 
 deep: .venv/test.stamp ## many examples of each property; fuzz all readers of files; loom, fuzzing and AddressSanitizer for native/; minutes, needs nightly Rust
-	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q --forks 2 -m hypothesis tests/unit
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m hypothesis tests/unit
 	$(BIN)/python tools/fuzz/readers.py --seconds 120
 	native/deep.sh
 

@@ -47,7 +47,6 @@ NATIVE = ROOT / "native"
 MPI_FOLDER = "busbw-mpi-"
 sys.path.insert(0, str(ROOT))  # the tests of busbw-accel import tests.*.conftest
 warm = importlib.import_module("tests.warm_python")
-pytest_plugins = ["tests.forks"]
 DATA_HOMES = itertools.count()
 DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills leaves it
 
@@ -198,7 +197,7 @@ def data_home() -> Iterator[Path]:
     test would change what comparisons say.
     """
     shared = os.environ["XDG_DATA_HOME"]
-    own = Path(shared, f"data-{os.getpid()}-{next(DATA_HOMES)}")
+    own = Path(shared, f"data-{next(DATA_HOMES)}")
     os.environ["XDG_DATA_HOME"] = str(own)
     yield own
     os.environ["XDG_DATA_HOME"] = shared

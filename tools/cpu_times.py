@@ -66,15 +66,14 @@ class _Times:
     tests: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_collection_finish(self) -> Iterator[None]:
+    def pytest_collection_finish(self, session: pytest.Session) -> Iterator[None]:
         yield
         self.last_s = _used_s()
-        self.files[BEFORE_TESTS] += self.last_s
-        os.register_at_fork(after_in_child=self._begin_anew)
-
-    def _begin_anew(self) -> None:
-        """A fork has used none so far."""
-        self.last_s = 0.0
+        output = getattr(session.config, "workeroutput", None)
+        if output is None:
+            self.files[BEFORE_TESTS] += self.last_s
+        else:
+            output["collection_cpu_s"] = self.last_s
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[Any]:
@@ -89,6 +88,10 @@ class _Times:
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.files[report.nodeid.partition("::")[0]] += report.cpu_s
         self.tests[report.nodeid] += report.cpu_s
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.files[BEFORE_TESTS] += getattr(node, "workeroutput", {}).get("collection_cpu_s", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         write = terminalreporter.write_line

@@ -27,6 +27,6 @@ for version in 3.11 3.12 3.13 3.14; do
     "$venv/bin/python" -m pip --disable-pip-version-check install --quiet \
         -c constraints.txt -e '.[mpi]' -r requirements-dev.txt
     echo "Python $version: $("$venv/bin/python" -V)"
-    "$venv/bin/python" -m pytest -q --forks 2 "$@" || failed="$failed $version"
+    "$venv/bin/python" -m pytest -q -n 2 --dist loadgroup "$@" || failed="$failed $version"
 done
 [ -z "$failed" ] || { echo "failed on Python$failed"; exit 1; }

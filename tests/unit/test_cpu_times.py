@@ -34,8 +34,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             user=next(seconds), system=0.5, children_user=0.25, children_system=0.25
         )
 
-    forks = SimpleNamespace(times=times, register_at_fork=lambda **_: None)
-    monkeypatch.setattr(module, "os", forks)
+    monkeypatch.setattr(module, "os", SimpleNamespace(times=times))
     monkeypatch.setattr(module, "_children_s", lambda _pid: 0.0)
     return module
 
@@ -71,9 +70,13 @@ def test_a_child_that_lives_is_counted() -> None:
 
 
 def test_a_tests_last_report_has_the_time_since_the_test_before(plugin: ModuleType) -> None:
-    times = plugin._Times()
-    ended(times.pytest_collection_finish())
-    assert times.files == {plugin.BEFORE_TESTS: 1.0}
+    times, output = plugin._Times(), {}
+    ended(
+        times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(workeroutput=output)))
+    )
+    assert (output, times.files) == ({"collection_cpu_s": 1.0}, {}), (
+        "a worker's start is counted by the process that prints"
+    )
     reports = [
         ended(times.pytest_runtest_makereport(), SimpleNamespace(when=when))
         for when in ("setup", "call", "teardown") * 2
@@ -83,7 +86,9 @@ def test_a_tests_last_report_has_the_time_since_the_test_before(plugin: ModuleTy
 
 def test_times_are_added_and_the_largest_are_first(plugin: ModuleType) -> None:
     times, lines = plugin._Times(), []
-    ended(times.pytest_collection_finish())
+    ended(times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace())))
+    times.pytest_testnodedown(SimpleNamespace(workeroutput={"collection_cpu_s": 2.0}))
+    times.pytest_testnodedown(SimpleNamespace())
     for node, cpu_s in (
         ("a.py::one", 0.25),
         ("b.py::two", 4.0),
@@ -95,10 +100,10 @@ def test_times_are_added_and_the_largest_are_first(plugin: ModuleType) -> None:
     times.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, section=lines.append))
     assert [line.split(maxsplit=1) if line[0] == " " else line for line in lines] == [
         "CPU seconds",
-        ["7.0", "all"],
+        ["9.0", "all"],
         ["by", "file, from 0.5 s"],
         ["5.0", "b.py"],
-        ["1.0", "(start and collection)"],
+        ["3.0", "(start and collection)"],
         ["0.5", "a.py"],
         ["by", "test, from 1.0 s"],
         ["5.0", "b.py::two"],
