@@ -6,6 +6,7 @@ import functools
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import busbw_rank_now  # type: ignore[import-not-found]  # from this folder
@@ -14,9 +15,10 @@ NS_PER_US = 1e3
 
 
 class CallWaits:
-    """How long the program was blocked in `Work.wait`, which every call of torch.distributed on
-    CPUs ends with that waits for its result. DDP's own calls are not among them: DDP times those.
-    On GPUs the host does not wait for a call.
+    """How long the program was blocked in calls on CPUs. On GPUs the host does not wait for a call.
+
+    Every call of torch.distributed that waits for its result ends with `Work.wait`. DDP times its
+    exchange of gradients itself, but not its broadcast of buffers: `timed` is for that.
     """
 
     def __init__(self) -> None:
@@ -30,18 +32,21 @@ class CallWaits:
         import torch
 
         work: Any = torch._C._distributed_c10d.Work
-        original = work.wait
+        work.wait = self.timed(work.wait)
+        self._is_wrapped = True
+
+    def timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, whose calls are timed."""
 
         @functools.wraps(original)
-        def wait(*args: Any, **options: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             start_ns = time.perf_counter_ns()
             try:
                 return original(*args, **options)
             finally:
                 self._total_ns += time.perf_counter_ns() - start_ns
 
-        work.wait = wait
-        self._is_wrapped = True
+        return call
 
     def total_us(self) -> float | None:
         """Since the start; None if the program uses GPUs."""

@@ -290,6 +290,7 @@ class Recorder:
             return inputs
 
         ddp._pre_forward = torch.compiler.disable(pre_forward)
+        ddp._sync_buffers = self._calls.timed(ddp._sync_buffers)
 
     def write_at_exit(self) -> None:
         """Write all files for the last time, that of its process if it had a process group."""
