@@ -25,7 +25,7 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure.formats import read_table_footer, read_table_head, reading
 from busbw.measure.formats.read_table_head import SIZE, Head, size_bytes
 from busbw.measure.formats.table import COLUMNS
-from busbw.ui.number_formats import TIME_UNITS
+from busbw.ui.number_formats import NOT_KNOWN, TIME_UNITS
 
 LONGEST = 4096  # longer lines are not of a table
 NEEDED = {"size", "time", "busbw", "wrong"}  # no terminal is too narrow for these
@@ -47,7 +47,10 @@ _SHAPES = {
 }
 _ANY = r"[<>]?[\w.+/-]+"
 _NUMBER = r"\d+(?:\.\d+)?"
-_INTERVAL = rf"(?:\+-(?P<percent>{_NUMBER}) %|\((?P<least>{_NUMBER}) to (?P<most>{_NUMBER})\))"
+_INTERVAL = (
+    rf"(?:\+-(?P<percent>{_NUMBER}) %|\((?P<least>{_NUMBER}) to (?P<most>{_NUMBER})\)"
+    rf"|\({NOT_KNOWN}\))"
+)
 _CELL = re.compile(rf"[\d.<]+ GB/s {_INTERVAL} at (?P<size>{SIZE})(?P<in_place> in place)?")
 SOURCE = "busbw's table"
 
@@ -368,6 +371,8 @@ def _take_peak(result: Result, footer: Sequence[str]) -> None:
 def _set_printed_interval(cell: Cell, printed: re.Match[str]) -> None:
     if printed["percent"]:
         _set_interval(cell, float(printed["percent"]))
+    elif printed["most"] is None:
+        cell.low_s, cell.high_s = 0.0, math.inf
     elif math.isfinite(cell.time_s) and float(printed["most"]) > 0:
         moved = cell.time_s * cell.busbw * 1e-9
         least = float(printed["least"])
