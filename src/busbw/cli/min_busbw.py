@@ -161,8 +161,8 @@ def _judge_figure(figure: Figure, least: float, option: str, share: str) -> tupl
     text = f"busbw {busbw_text(figure)} at {where_text(figure)}{share}"
     if reached is None:
         unstable = figure.cell.stopped == "unstable"
-        return Exit.UNKNOWN, (
-            f"{option} cannot be judged: {text}; with its interval it may be"
-            f" {range_text(figure)} {GB}; {RUN_AGAIN if unstable else MORE_SAMPLES}"
-        )
+        if not figure.is_vague:
+            text += f"; with its interval it may be {range_text(figure)} {GB}"
+        advice = RUN_AGAIN if unstable else MORE_SAMPLES
+        return Exit.UNKNOWN, f"{option} cannot be judged: {text}; {advice}"
     return Exit.BAD, f"{text}{',' if share else ' is'} below {option}"

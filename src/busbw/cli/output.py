@@ -179,7 +179,7 @@ class SweepOutput(RunOutput):
             self._print("row", result, event.row, alarm=wrong)
             self._printed += 1
         elif isinstance(event, RowDone) and self.view.streams:
-            is_first = all(len(one.cell.visits or ()) <= 1 for one in figures(event.row))
+            is_first = len(figures(event.row)[0].cell.visits or ()) <= 1
             if is_first and self._status.is_due and not self._status.visible:
                 print_err(f"measured once: {first_look(event.row)}")
         elif isinstance(event, Ended):

@@ -17,6 +17,8 @@ from busbw.core.result import Cell, Result, ResultRow
 
 PLACEMENTS = ("out_of_place", "in_place")
 OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
+# The largest busbw of an interval is at most so many times the smallest: else it says nothing.
+VAGUE = 10
 UNKNOWN_STOP = "unknown"  # why sampling ended, where a saved table does not say
 
 
@@ -89,6 +91,12 @@ class Figure:
         least = self.busbw * self.time_s / high_s if usable(high_s) else 0.0
         most = self.busbw * self.time_s / low_s if usable(low_s) else math.inf
         return least, most
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether the ends of the interval are so far apart that it says nothing of the busbw."""
+        low, high = self.busbw_range
+        return self.cell.low_s is not None and high > VAGUE * low
 
     def reaches(self, least: float) -> bool | None:
         """Whether busbw is at least so many bytes per second over its whole interval; None if the

@@ -16,6 +16,7 @@ from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import ON_CPUS, NoFabric, gb, in_lab, lab_burst
 from busbw.model.rule import MORE_TIME, Conclusion, FindingRule, Run
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
+from busbw.ui.number_formats import NOT_KNOWN
 
 GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
 COMPARE_RUNS = "run again, and compare: busbw compare -2 -1"  # CPUs have no rate to name
@@ -60,6 +61,8 @@ def _at(run: Run, figure: Figure) -> str:
     text = f"{gb(figure.busbw)} GB/s at {where_text(figure)}"
     if is_precise(run.result, figure):
         return text
+    if figure.is_vague:
+        return f"{text} ({NOT_KNOWN})"
     low, high = figure.busbw_range
     if high == inf:
         return f"{text} ({gb(low)} or more)"

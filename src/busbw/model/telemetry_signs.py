@@ -25,6 +25,7 @@ from busbw.core.result import Result, ResultRow
 from busbw.core.telemetry import TCP, HostChange, Severity, all_clock_reasons, reason_severity
 from busbw.model.series import Series, series, where_text
 from busbw.model.used_ports import UsedPorts
+from busbw.ui.number_formats import NOT_KNOWN
 
 # A factor on the time that the neighbors suggest: small sizes vary by 4 to 6 % between samples.
 SLOWER = 1.10
@@ -73,8 +74,9 @@ def _judge(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) ->
         return SlowFigure(figure, 1 + half, f"{where} did not settle")
     if half <= WIDE:
         return None
+    width = f"has a confidence interval of +-{half * 100:.0f} %"
     return SlowFigure(
-        figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %"
+        figure, 1 + half, f"{where} {f'is {NOT_KNOWN}' if figure.is_vague else width}"
     )
 
 

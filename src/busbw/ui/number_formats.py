@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from busbw.core.cells import UNKNOWN_STOP, Figure, all_figures
+from busbw.core.cells import UNKNOWN_STOP, VAGUE, Figure, all_figures
 from busbw.core.collectives import Collective
 from busbw.core.finding import RunFinding
 from busbw.core.pattern import SEND, PatternRow
@@ -19,6 +19,7 @@ TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 ROUNDED_UP = 0.99995  # from here on four digits read as 1
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = ".:-=+*#@"
+NOT_KNOWN = f"not known within a factor of {VAGUE}"
 WIDE = 1.0  # half-width of an interval as a share of the time
 
 
@@ -97,9 +98,12 @@ def half_width_text(figure: Figure) -> str:
 
 def busbw_text(figure: Figure) -> str:
     """`70.76 GB/s +-0.4 %`; `70.76 GB/s` for a mean of classic timing, which has no interval;
-    `0.63 GB/s (0.20 to 4.10)` for an interval so wide that per cent say little.
+    `0.63 GB/s (0.30 to 2.10)` for an interval so wide that per cent say little, and
+    `0.63 GB/s (not known within a factor of 10)` for one that says nothing.
     """
     text = f"{bandwidth_text(figure.busbw)} GB/s"
+    if figure.is_vague:
+        return f"{text} ({NOT_KNOWN})"
     if WIDE < figure.half_width < math.inf:
         return f"{text} ({range_text(figure)})"
     uncertainty = uncertainty_text(figure)

@@ -25,7 +25,7 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure.formats import read_table_footer, read_table_head, reading
 from busbw.measure.formats.read_table_head import NUMBER, SIZE, Head, size_bytes
 from busbw.measure.formats.table import COLUMNS
-from busbw.ui.number_formats import TIME_UNITS
+from busbw.ui.number_formats import NOT_KNOWN, TIME_UNITS
 
 LONGEST = 4096  # longer lines are not of a table
 NEEDED = {"size", "time", "busbw", "wrong"}  # no terminal is too narrow for these
@@ -47,7 +47,10 @@ _SHAPES = {
     "op": r"[\w(),.+*-]*",
 }
 _ANY = r"[<>]?[\w.+/-]+"
-_INTERVAL = rf"(?:\+-(?P<percent>{NUMBER}) %|\((?P<least>{NUMBER}) to (?P<most>{NUMBER})\))"
+_INTERVAL = (
+    rf"(?:\+-(?P<percent>{NUMBER}) %|\((?P<least>{NUMBER}) to (?P<most>{NUMBER})\)"
+    rf"|(?P<unknown>\({NOT_KNOWN}\)))"
+)
 _CELL = re.compile(
     rf"{NUMBER} GB/s(?: {_INTERVAL})? at (?P<size>{SIZE})(?P<in_place> in place)?"
     rf"(?:, (?P<share><?{NUMBER}) % of ideal)?"
@@ -384,6 +387,8 @@ def _take_peak(result: Result, footer: Sequence[str]) -> None:
 def _set_printed_interval(cell: Cell, printed: re.Match[str]) -> None:
     if printed["percent"]:
         _set_interval(cell, float(printed["percent"]))
+    elif printed["unknown"]:
+        cell.low_s, cell.high_s = 0.0, math.inf
     elif printed["most"] and math.isfinite(cell.time_s) and float(printed["most"]) > 0:
         moved = cell.time_s * cell.busbw * 1e-9
         least = float(printed["least"])
