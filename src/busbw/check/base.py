@@ -54,8 +54,8 @@ class CheckOf(Generic[Subject]):
 
 
 def checked(row: CheckRow, finding: Finding) -> ReportedFinding:
-    """A finding with the row of its check, without secrets."""
-    evidence = (
+    """A finding with the row of its check, without secrets, and what was read once."""
+    evidence = dict.fromkeys(
         Evidence(entry.where, masked(entry.seen), entry.expected) for entry in finding.evidence
     )
     bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)

@@ -4,9 +4,9 @@
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from busbw.check.groups import FindingGroup, group
+from busbw.check.groups import group
 from busbw.check.types import (
     GRADES,
     SHOWN_GRADES,
@@ -67,8 +67,10 @@ def brief_cluster(
     texts = [f"no answer from {fold(cluster.silent)}"] if cluster.silent else []
     of_nodes = worst(report.verdict for report in cluster.nodes)
     if verdict is of_nodes:
-        groups = group(cluster.nodes, _decisive(verdict, fail_on))
-        texts += _first([_on_nodes(fault, len(cluster.nodes)) for fault in groups])
+        on: dict[str, dict[str, None]] = {}
+        for fault in group(cluster.nodes, _decisive(verdict, fail_on)):
+            on.setdefault(fault.first.name, {}).update(dict.fromkeys(fault.nodes))
+        texts += _first([_on_nodes(name, on[name], len(cluster.nodes)) for name in on])
     if fail_on is Verdict.WARN:
         texts += _first([f"{difference.fact} differs" for difference in cluster.differences])
     if cluster.unreadable:
@@ -108,9 +110,8 @@ def _named(finding: ReportedFinding) -> str:
     return f"{finding.name} {finding.subject}".strip()
 
 
-def _on_nodes(fault: FindingGroup, nodes: int) -> str:
-    on = "all nodes" if len(fault.nodes) == nodes else fold(fault.nodes)
-    return f"{fault.first.name} on {on}"
+def _on_nodes(check: str, on: Collection[str], nodes: int) -> str:
+    return f"{check} on {'all nodes' if len(on) == nodes else fold(on)}"
 
 
 def _first(names: Sequence[str]) -> list[str]:

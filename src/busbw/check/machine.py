@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from busbw.core.env import carried
 from busbw.core.topology import Host
 from busbw.host.cpu import VIRTUAL, hypervisor_bit
+from busbw.host.gpu_health import GpuHealth
 from busbw.host.host_facts import read_host
 from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.kernel_log_file import LogSource
@@ -234,7 +235,7 @@ class Part:
 
 def gpus(machine: Machine) -> list[Part]:
     """NVIDIA GPUs, by NVML's labels where it lists them."""
-    names = {gpu.bus_id: gpu.label for gpu in read_health(machine).gpus}
+    names = gpu_labels(machine)
     return [
         Part(names.get(bdf, bdf), device)
         for bdf, device in read_devices(machine).items()
@@ -242,9 +243,19 @@ def gpus(machine: Machine) -> list[Part]:
     ]
 
 
+def _health(machine: Machine) -> tuple[GpuHealth, ...]:
+    return read_health(machine).gpus
+
+
+def gpu_labels(machine: Machine) -> dict[str, str]:
+    """NVML's labels of GPUs by PCI address; none if what it answered cannot be parsed."""
+    return {gpu.bus_id: gpu.label for gpu in understood(_health, machine) if gpu.bus_id}
+
+
 def with_cpu(machine: Machine, part: Part) -> str:
     """The model of a GPU connected to its CPU by NVLink-C2C instead of PCIe; '' for other parts."""
-    models = (gpu.name for gpu in read_health(machine).gpus if gpu.bus_id == part.device.bdf)
+    gpus = understood(_health, machine)
+    models = (gpu.name for gpu in gpus if gpu.bus_id == part.device.bdf)
     return next((model for model in models if model.startswith(WITH_CPU)), "")
 
 

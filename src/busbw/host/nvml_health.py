@@ -5,7 +5,7 @@ What a GPU or driver does not support is None.
 
 import ctypes
 from contextlib import suppress
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import Any
 
 import msgspec
@@ -40,7 +40,35 @@ def read_health(source: Source) -> NvmlGpus:
     reading = source.call(CALL, read_nvml)
     if reading.data is None:
         return NvmlGpus(reason=reading.reason)
-    return msgspec.json.decode(reading.data, type=NvmlGpus)
+    try:
+        return msgspec.json.decode(reading.data, type=NvmlGpus)
+    except msgspec.ValidationError:
+        table = msgspec.json.decode(reading.data, type=dict[str, Any])
+        entries = msgspec.convert(table.pop("gpus", []), list[dict[str, Any]])
+        fields, _ = _understood(NvmlGpus, table)
+        return NvmlGpus(**fields, gpus=tuple(starmap(_gpu, enumerate(entries))))
+
+
+def _gpu(place: int, table: dict[str, Any]) -> GpuHealth:
+    """A GPU without the values that are of another type than NVML's."""
+    fields, odd = _understood(GpuHealth, table)
+    failed = {name: f"it is {value!r}" for name, value in odd.items()}
+    return GpuHealth(**({"index": place} | fields | {"failed": failed | fields.get("failed", {})}))
+
+
+def _understood(
+    kind: type[msgspec.Struct], table: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of fields that have the type of the field, and the others."""
+    fields, odd = {}, {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in table:
+            value = table[field.name]
+            try:
+                fields[field.name] = msgspec.convert(value, field.type)
+            except msgspec.ValidationError:
+                odd[field.name] = value
+    return fields, odd
 
 
 def read_nvml() -> str:

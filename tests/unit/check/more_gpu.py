@@ -2,7 +2,7 @@
 
 import json
 
-from cases_gpu import MODULES, SXID, XID
+from cases_gpu import MODULES, SXID, XID, without
 from healthy import healthy
 from healthy_gpu import all_changed, changed, health, logged
 from healthy_pcie import DEVICES, gpu_bdf
@@ -43,6 +43,10 @@ def display(tree: Tree) -> None:
         tree.file(f"{DEVICES}/{gpu_bdf(index)}/class", "0x030000")
 
 
+def off_the_bus(tree: Tree) -> None:
+    tree.data(f"{GPU}/config", b"\xff" * 64)
+
+
 def peers(*statuses: int, gpus: int = 6) -> Change:
     """Peer access of the first pairs."""
     pairs = [(first, other) for first in range(gpus) for other in range(first + 1, gpus)]
@@ -57,7 +61,10 @@ def gpus_with_xid(*numbers: int) -> Change:
 
 MORE_GPU = {
     "gpu-count": {
-        "off the bus": lambda tree: tree.data(f"{GPU}/config", b"\xff" * 64),
+        "off the bus": off_the_bus,
+        "off the bus, and not in NVML": combine(off_the_bus, without(2)),
+        "off the bus, and another not in NVML": combine(off_the_bus, without(4)),
+        "off the bus, and lost in NVML": combine(off_the_bus, changed(2, error=LOST, bus_id="")),
         "one that does not answer": changed(error=LOST),
         "one without address that does not answer": changed(error=LOST, bus_id=""),
         "two without address that do not answer": combine(

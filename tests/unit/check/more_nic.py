@@ -209,6 +209,13 @@ MORE_NIC = {
     "nic-symbol-errors": {
         "exactly so many": counter("symbol_error", 120, "counters"),
         "one more": counter("symbol_error", 121, "counters"),
+        "the same in three counters, and another": combine(
+            counter("symbol_error", 610, "counters"),
+            counter("port_rcv_errors", 5, "counters"),
+            lambda tree: tree.update(
+                "ethtool -S eth3", rx_symbol_err_phy=600, rx_pcs_symbol_err_phy=500
+            ),
+        ),
         "at its maximum": counter("symbol_error", 65535, "counters"),
         "at its maximum on InfiniBand": of_infiniband(counter("symbol_error", 65535, "counters")),
         "at its maximum in a minute": (

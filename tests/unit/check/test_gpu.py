@@ -10,7 +10,7 @@ from looking import found, of
 from tree import Tree, environment
 
 from busbw.check.machine import Machine
-from busbw.check.registry import CHECKS
+from busbw.check.registry import CHECKS, examine
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import recorded
 
@@ -275,3 +275,27 @@ def test_cuda_of_the_driver_against_nccl(cuda, verdict):
 def test_without_a_package_of_nccl_its_cuda_is_skipped():
     (finding,) = found("gpu-cuda-driver", lambda tree: tree.call("nccl_packages", json.dumps([])))
     assert finding.verdict is SKIP
+
+
+@pytest.mark.parametrize(
+    ("change", "unknown"),
+    [
+        (changed(3, temperature_c="N/A"), {"gpu-temperature"}),
+        (changed(3, links="N/A"), {"nvlink-links", "nvlink-speed", "nvlink-errors"}),
+        (changed(3, uncorrected={"dram": None}), {"gpu-ecc-uncorrected"}),
+        (lambda tree: tree.update("nvml_health", cuda="12.8"), {"gpu-cuda-driver"}),
+    ],
+)
+def test_a_value_of_nvml_that_is_not_understood_is_unknown_and_all_others_are_judged(
+    change, unknown
+):
+    tree = healthy()
+    change(tree)
+    findings = examine(tree.source()).findings
+    assert {finding.name for finding in findings if finding.verdict not in (PASS, SKIP)} == unknown
+
+
+def test_what_only_names_gpus_does_without_nvml():
+    findings = examine(healthy().call("nvml_health", "<html>").source()).findings
+    unknown = {finding.layer for finding in findings if finding.verdict not in (PASS, SKIP)}
+    assert unknown == {"GPU", "NVLink"}

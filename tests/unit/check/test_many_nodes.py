@@ -257,7 +257,12 @@ def test_tables_fit_80_columns():
 
 def test_many_nodes_are_one_line_for_a_monitor():
     found = {host: [GOOD] for host in HOSTS}
-    found |= {"gpu040": [LOST], "gpu060": [DOWN], "gpu061": [DOWN], "gpu062": [errors(1, 5)]}
+    found |= {
+        "gpu040": [LOST, finding("gpu-count", Verdict.FAIL, "", "NVML lists 7 GPUs")],
+        "gpu060": [DOWN],
+        "gpu061": [DOWN],
+        "gpu062": [errors(1, 5)],
+    }
     report = cluster(found)
     report.silent = {"gpu065": "no answer", "gpu066": "no answer"}
     assert brief_cluster(report, Verdict.FAIL) == (

@@ -15,7 +15,7 @@ from busbw.check.gpu.per_gpu import (
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
-from busbw.core.finding import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
 from busbw.host.gpu import gpus_on_pci, switches_on_pci
@@ -67,23 +67,35 @@ _DEVICE_FILE = re.compile(r"nvidia\d+")
 def check_count(machine: Machine) -> Iterator[Finding]:
     """A finding for each GPU that does not answer, then on the number of GPUs."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
-    for bdf in on_pci:
-        path = f"{DEVICES}/{bdf}/config"
-        if (machine.read(path).data or b"").startswith(NO_RESPONSE):
-            message = "the GPU does not respond on PCI: it has fallen off the bus"
-            evidence = Evidence(path, "ff ff ff ff", "de 10 ...")
-            yield failed(bdf, message, evidence, fix=filled(COUNT.fix, bdf=bdf))
-    missing = no_gpus(machine, gpus)
-    if missing and (gpus.reason or not on_pci):
-        if _driver_fails(machine, gpus, on_pci):
-            yield _judge_without_nvml(machine, gpus, on_pci)
-        else:
-            yield missing
-        return
+    fallen = _fallen_off(machine, on_pci)
     places = _addresses_of_unread(gpus, on_pci)
     for gpu in gpus.gpus:
-        yield from _judge_unresponsive(gpu, places.get(gpu.index, gpu.bus_id))
-    yield _judge_count(machine, gpus, on_pci)
+        bdf = places.get(gpu.index, gpu.bus_id)
+        for finding in _judge_unresponsive(gpu, bdf, fallen.get(bdf)):
+            if finding.verdict is Verdict.FAIL:
+                fallen.pop(bdf, None)
+            yield finding
+    missing, count = no_gpus(machine, gpus), _judge_count(machine, gpus, on_pci)
+    absent = set(on_pci) - {gpu.bus_id for gpu in gpus.gpus} - set(places.values())
+    for bdf, evidence in fallen.items():
+        message = "the GPU does not respond on PCI: it has fallen off the bus"
+        more = count.evidence if bdf in absent and not gpus.reason else ()
+        yield failed(bdf, message, evidence, *more, fix=filled(COUNT.fix, bdf=bdf))
+    if missing and (gpus.reason or not on_pci):
+        fails = _driver_fails(machine, gpus, on_pci)
+        yield _judge_without_nvml(machine, gpus, on_pci) if fails else missing
+    elif count.verdict is not Verdict.FAIL or absent - set(fallen):
+        yield count
+
+
+def _fallen_off(machine: Machine, on_pci: tuple[str, ...]) -> dict[str, Evidence]:
+    """The GPUs that do not respond on PCI, and what was read there."""
+    paths = {bdf: f"{DEVICES}/{bdf}/config" for bdf in on_pci}
+    return {
+        bdf: Evidence(path, "ff ff ff ff", "de 10 ...")
+        for bdf, path in paths.items()
+        if (machine.read(path).data or b"").startswith(NO_RESPONSE)
+    }
 
 
 def _addresses_of_unread(gpus: NvmlGpus, on_pci: tuple[str, ...]) -> dict[int, str]:
@@ -110,16 +122,19 @@ def _judge_without_nvml(machine: Machine, gpus: NvmlGpus, on_pci: tuple[str, ...
     return failed("", f"NVML fails, and so will CUDA: {gpus.reason}", evidence, fix=fix)
 
 
-def _judge_unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Finding]:
-    """A finding on a GPU that does not answer; `bdf` is its address, if that is known."""
+def _judge_unresponsive(gpu: GpuHealth, bdf: str, on_pci: Evidence | None) -> Iterator[Finding]:
+    """A finding on a GPU that does not answer; `bdf` is its address, if that is known, `on_pci`
+    what shows that it does not respond there either.
+    """
     lost = next((text for text in gpu.failed.values() if text in GONE_FROM_NVML), "")
     if WITHHELD in gpu.error:
         yield unreadable(gpu)
     elif gpu.error or lost:
-        evidence = Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")
+        evidence = [Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")]
+        evidence += [on_pci] if on_pci else []
         place = f" at {bdf}" if bdf else ""
         message = f"the GPU{place} does not answer NVML: {gpu.error or lost}"
-        yield failed(gpu.label, message, evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
+        yield failed(gpu.label, message, *evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
 
 
 def _judge_count(machine: Machine, gpus: NvmlGpus, on_pci: tuple[str, ...]) -> Finding:

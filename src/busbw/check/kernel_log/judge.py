@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from busbw.check.base import DENIED, Check, check, passed, unanswered
-from busbw.check.machine import Machine
+from busbw.check.machine import Machine, gpu_labels
 from busbw.check.shell_words import word
 from busbw.check.types import SEVERITY, Evidence, Finding
 from busbw.core.finding import Verdict
@@ -15,7 +15,6 @@ from busbw.core.sizes import span
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
 from busbw.host.kernel_log_past import KernelLogLine, PastLog, read_past
-from busbw.host.nvml_health import read_health
 
 MAX_NAMED_SIGNS = 3  # signs of a subject in a message; the rest is counted
 NO_SUBJECT = ""
@@ -166,7 +165,7 @@ def _device_namer(machine: Machine) -> Callable[[str], str]:
 
     For a device without a name and for other subjects it gives the subject itself.
     """
-    gpus = {short_bus(gpu.bus_id): gpu.label for gpu in read_health(machine).gpus if gpu.bus_id}
+    gpus = {short_bus(bdf): label for bdf, label in gpu_labels(machine).items()}
     ports: dict[str, list[str]] = {}
     for port in machine.ports:
         ports.setdefault(port.bdf, []).append(port.name)

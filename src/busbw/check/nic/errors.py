@@ -62,6 +62,7 @@ OVERRUN = "excessive_buffer_overrun_errors"
 RECOVERED = "link_error_recovery"
 FILES = ("symbol_error", RECOVERED, "port_rcv_errors", "local_link_integrity_errors", OVERRUN)
 PHY = "rx_symbol_err_phy|rx_pcs_symbol_err_phy|rx_crc_errors_phy"
+OF_SYMBOLS = ("symbol_error", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy")  # the same errors
 NEVER_ALLOWED = f"local_link_integrity_errors|{OVERRUN}"
 WATCH_COUNTERS = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they rise"
 CLEAR_COUNTERS = "as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
@@ -211,10 +212,10 @@ SYMBOL_ERRORS = CheckRow(
 def check_symbol_errors(machine: Machine, port: RdmaPort, counters: list[Count]) -> Finding:
     saturated = [count for count in counters if count.saturated]
     recent = window(machine, [count for count in counters if not count.saturated])
-    errors = total(counters, ".*")
+    errors = _errors(counters)
     text = f"{counted(errors, 'error')} {SINCE_DRIVER_LOADED}"
     if recent.seconds:
-        text += f", {total(recent.counts, '.*')} of them {recent.since}"
+        text += f", {_errors(recent.counts)} of them {recent.since}"
     if saturated:
         named = ", ".join(f"{count.name} {count.value}" for count in saturated)
         report = failed if any(count.name == RECOVERED for count in saturated) else warned
@@ -236,14 +237,21 @@ def check_symbol_errors(machine: Machine, port: RdmaPort, counters: list[Count])
             message,
             *counter_evidence(counters),
             fix=_fix_of_counters(port, recent.counts, recent, saturated),
-            weight=total(recent.counts, ".*"),
+            weight=_errors(recent.counts),
         )
     return passed(port.name, text, *counter_evidence(counters))
 
 
+def _errors(counts: Sequence[Count]) -> int:
+    """How many errors these are: several counters count those of symbols."""
+    by_name = {count.name: total(counts, count.name) for count in counts}
+    of_symbols = [by_name.pop(name, 0) for name in OF_SYMBOLS]
+    return max(of_symbols) + sum(by_name.values())
+
+
 def _too_many(recent: Window) -> bool:
     """Whether errors come too fast; with one reading, whether they may."""
-    errors = total(recent.counts, ".*")
+    errors = _errors(recent.counts)
     often = too_fast(errors, recent.seconds, PER_HOUR) if recent.seconds else errors > PER_HOUR
     return often or bool(total(recent.counts, NEVER_ALLOWED))
 

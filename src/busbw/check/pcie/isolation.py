@@ -8,6 +8,7 @@ from busbw.check.pcie.upstream import BRIDGES, CONFIG, extended, group
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
+from busbw.core.host_ranges import fold
 from busbw.host.gpu import for_guests
 from busbw.host.pci import DEVICES, MELLANOX, device_directory, driver
 from busbw.host.pci_config import REDIRECTING
@@ -134,9 +135,10 @@ def check_iommu(machine: Machine) -> Iterator[Finding]:
     hidden = [path for path in types.values() if machine.text(path) is None]
     if translated:
         evidence = [Evidence(path, machine.text(path) or "", IDENTITY) for _, path in translated]
-        message = (
-            f"the IOMMU translates addresses of {', '.join(part.name for part, _ in translated)}"
-        )
+        of_gpus = [part.name for part, _ in translated if part.device.gpu]
+        of_nics = [part.name for part, _ in translated if not part.device.gpu]
+        named = ", ".join(fold(names) for names in (of_gpus, of_nics) if names)
+        message = f"the IOMMU translates addresses of {named}"
         yield warned("", message, *evidence, fix=IOMMU.fix)
     if hidden and not PASSTHROUGH & set(machine.cmdline):
         yield unread("", machine.read(hidden[0]), "the type of an IOMMU group")
