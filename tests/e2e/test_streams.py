@@ -60,9 +60,9 @@ def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -
 def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
     done = shell(f"busbw {LONG} -N 8 --json r.json | head -1", tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
-    assert (
-        done.stderr == "note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)\n"
-    )
+    notes = done.stderr.splitlines()
+    told = [note for note in notes if "all sizes were measured once" not in note]  # if it is slow
+    assert told == ["note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)"]
     result = json.loads((tmp_path / "r.json").read_bytes())
     assert (result["complete"], result["rows"][-1]["size_bytes"]) == (True, 32 << 10)
 
