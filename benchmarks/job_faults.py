@@ -37,6 +37,7 @@ from job_faults_rank import CONTROL, Word, control  # noqa: E402
 from job_faults_score import FAULTS, PASS, Outcome, Verdicts, append, score, table  # noqa: E402
 
 START_LIMIT_S, RECOVERY_LIMIT_S, END_LIMIT_S = 300.0, 120.0, 30.0
+KIND_S = 10.0  # after a rank was named, for the cause
 FIRST_STEPS = 80  # before the first fault: ranks are compared from 50 on
 BUSBW = (sys.executable, "-m", "busbw")
 
@@ -160,9 +161,8 @@ def strike(job: Job, fault: Fault, limit_s: float) -> Outcome:
         while (passed_s := time.monotonic() - began_s) < limit_s:
             job.take(0.25)
             outcome = score(fault, job.verdicts, began_s, hosts)
-            if outcome.right_s is not None and (
-                outcome.kind_right or passed_s > outcome.right_s + 5
-            ):
+            is_named = outcome.right_s is not None
+            if outcome.kind_right or (is_named and passed_s > outcome.right_s + KIND_S):
                 break
     outcome = score(fault, job.verdicts, began_s, hosts)
     outcome.step_ms = round(step_ms, 1)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from job_faults_rank import Word
 
-SOON_S, LATE_S, LATER_S, LATEST_S = 5.0, 20.0, 60.0, 300.0
+SOON_S, LATER_S, LATEST_S = 15.0, 60.0, 300.0  # for a verdict
 PORT = 29_444  # of the traffic of a second job
 CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
@@ -42,12 +42,15 @@ Do = Callable[[Job, int], AbstractContextManager[None]]  # of a rank; undone at 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault. `kinds` are the verdicts that name it rightly."""
+    """A kind of fault. `kinds` are the verdicts that name it rightly, with one of `causes`, if
+    there are any.
+    """
 
     name: str
     do: Do
     kinds: frozenset[str]
-    limit_s: float = LATE_S
+    causes: frozenset[str] = frozenset()
+    limit_s: float = LATER_S
     ends_job: bool = False
     needs_hosts: bool = False
     suspect: str = "rank"  # or `host`: any rank of the host that was hit; or `none`
@@ -194,26 +197,30 @@ def slow(percent: float, every: int = 0) -> Do:
     return by_words(SLOW=percent / 100, EVERY=every)
 
 
-LATE = frozenset({"late", "slow-rank"})
-NETWORK = frozenset({"longer", "stalled", "slow-link"})
+LATE, LONGER = frozenset({"late"}), frozenset({"longer", "late"})
+COMPUTE, INPUT, NO_CPU = frozenset({"compute"}), frozenset({"input"}), frozenset({"cpu"})
+LINK = frozenset({"link", "traffic"})
+STOPPED, DEAD = frozenset({"stopped"}), frozenset({"dead", "ended", "over"})
+CALLS, WAITING = frozenset({"missing", "mismatch"}), frozenset({"missing"})
+STILL, STALLED = frozenset({"still"}), frozenset({"stalled"})
 KINDS = (
-    Kind("SIGSTOP", by_signal(signal.SIGSTOP, signal.SIGCONT), frozenset({"stopped"}), SOON_S),
-    Kind("SIGKILL", by_signal(signal.SIGKILL), frozenset({"dead", "over"}), SOON_S, ends_job=True),
-    Kind("30 % slower", slow(30), LATE, LATER_S),
-    Kind("10 % slower", slow(10), LATE, LATER_S),
-    Kind("5 % slower", slow(5), LATE, LATEST_S),
-    Kind("slow every 10th step", slow(100, every=10), LATE, LATER_S),
-    Kind("a call left out", by_words(SKIP=1), frozenset({"missing", "mismatch"}), ends_job=True),
-    Kind("another size", by_words(ODD_SIZE=1), frozenset({"mismatch", "missing"}), ends_job=True),
-    Kind("loader slower", by_words(LOADER_MS=20), LATE | {"input"}, LATER_S),
-    Kind("loader paused", by_words(LOADER_MS=-1), frozenset({"missing", "input"})),
-    Kind("all loaders paused", paused_loaders, frozenset({"still", "input"}), suspect="none"),
-    Kind("CPU starved", starved, LATE | {"starved"}, LATER_S),
-    Kind("link at 50 %", by_rate(0.5), NETWORK, LATER_S, needs_hosts=True, suspect="host"),
-    Kind("link at 10 %", by_rate(0.1), NETWORK, LATER_S, needs_hosts=True, suspect="host"),
-    Kind("2 % loss", by_drops(2), NETWORK, LATER_S, needs_hosts=True, suspect="host"),
-    Kind("one-way drop", by_drops(100), NETWORK, needs_hosts=True, suspect="host", ends_job=True),
-    Kind("second job on the link", second_job, NETWORK, LATER_S, needs_hosts=True, suspect="host"),
+    Kind("SIGSTOP", by_signal(signal.SIGSTOP, signal.SIGCONT), STOPPED, limit_s=SOON_S),
+    Kind("SIGKILL", by_signal(signal.SIGKILL), DEAD, limit_s=SOON_S, ends_job=True),
+    Kind("30 % slower", slow(30), LATE, COMPUTE),
+    Kind("10 % slower", slow(10), LATE, COMPUTE),
+    Kind("5 % slower", slow(5), LATE, COMPUTE, LATEST_S),
+    Kind("slow every 10th step", slow(100, every=10), LATE),
+    Kind("a call left out", by_words(SKIP=1), CALLS, ends_job=True),
+    Kind("another size", by_words(ODD_SIZE=1), CALLS, ends_job=True),
+    Kind("loader slower", by_words(LOADER_MS=30), LATE, INPUT),
+    Kind("loader paused", by_words(LOADER_MS=-1), WAITING, INPUT),
+    Kind("all loaders paused", paused_loaders, STILL, INPUT, suspect="none"),
+    Kind("CPU starved", starved, LATE, NO_CPU),
+    Kind("link at 50 %", by_rate(0.5), LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("link at 10 %", by_rate(0.1), LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("2 % loss", by_drops(2), LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("one-way drop", by_drops(100), STALLED, needs_hosts=True, suspect="host", ends_job=True),
+    Kind("second job on the link", second_job, LONGER, LINK, needs_hosts=True, suspect="host"),
 )
 
 

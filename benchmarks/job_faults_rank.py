@@ -21,13 +21,14 @@ from typing import Any
 
 CONTROL = "JOB_FAULTS"
 SIZE = 4096  # bytes of the file
+PAUSE_LIMIT_S = 600.0
 
 
 class Word(IntEnum):
     """What the numbers of a rank's file are. All are 0 at first, but COMPUTE_MS."""
 
-    COMPUTE_MS = 0  # added to each step, for the work that a GPU would do; its spread is 2 %
-    SLOW = auto()  # share by which the rank's steps are longer outside of communication
+    COMPUTE_MS = 0  # added to each backward, for the work that a GPU would do; its spread is 2 %
+    SLOW = auto()  # share by which the rank's steps are longer, in its backward
     EVERY = auto()  # only each so many steps; 0: each
     LOADER_MS = auto()  # each batch comes later
     SKIP = auto()  # 1: once the rank does not call the all_reduce of its metrics
@@ -68,7 +69,6 @@ class Steps:
             return
         self._count += 1
         words = self._words
-        self._compute()
         self._collect_garbage(int(words[Word.GARBAGE]))
         if self._is_due(Word.EVALUATE_EVERY) or (self._rank == 0 and self._is_due(Word.SAVE_EVERY)):
             time.sleep(words[Word.PAUSE_S])
@@ -82,7 +82,8 @@ class Steps:
         every = int(self._words[word])
         return bool(every) and self._count % every == 0
 
-    def _compute(self) -> None:
+    def compute(self) -> None:
+        """What a fault adds to a backward, before it begins."""
         words = self._words
         usual_ms = words[Word.COMPUTE_MS]
         slow = words[Word.SLOW] if self._count % max(1, int(words[Word.EVERY])) == 0 else 0.0
@@ -133,20 +134,39 @@ def _cycles_per_ms() -> float:
     return 50_000_000 / first.elapsed_time(last)
 
 
+def lengthen_backward(steps: Steps) -> None:
+    """Compute longer before each backward."""
+    import torch
+
+    original = torch.Tensor.backward
+
+    def backward(self: Any, *words: Any, **options: Any) -> None:
+        steps.compute()
+        original(self, *words, **options)
+
+    torch.Tensor.backward = backward
+
+
 def watch_loader(words: Any) -> None:
     """Delay what DataLoaders give."""
     from torch.utils.data import dataloader
 
-    original = dataloader._BaseDataLoaderIter.__next__
+    for iterator in (
+        dataloader._SingleProcessDataLoaderIter,
+        dataloader._MultiProcessingDataLoaderIter,
+    ):
+        iterator._next_data = _late_batches(iterator._next_data, words)
 
+
+def _late_batches(original: Any, words: Any) -> Any:
     def late(self: Any) -> Any:
-        deadline = time.monotonic() + 600
+        deadline = time.monotonic() + PAUSE_LIMIT_S
         while words[Word.LOADER_MS] < 0 and time.monotonic() < deadline:  # paused
             time.sleep(0.01)
         time.sleep(max(0.0, words[Word.LOADER_MS]) / 1e3)
         return original(self)
 
-    dataloader._BaseDataLoaderIter.__next__ = late
+    return late
 
 
 def run_on_cpus() -> None:
@@ -205,7 +225,9 @@ def main() -> None:
     elif torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"]):
         os.environ["NCCL_HOSTID"] = f"rank{rank}"  # NCCL refuses two ranks of a host on one GPU
         os.environ["LOCAL_RANK"] = "0"
-    optimizer.register_optimizer_step_post_hook(Steps(words, rank).after_step)
+    steps = Steps(words, rank)
+    optimizer.register_optimizer_step_post_hook(steps.after_step)
+    lengthen_backward(steps)
     watch_loader(words)
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)

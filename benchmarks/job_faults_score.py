@@ -60,7 +60,8 @@ class Outcome:
     name: str
     rank: int
     right_s: float | None = None  # until the rank or link was named
-    kind: str = ""  # that was said then, or within 5 s
+    kind: str = ""  # that was said then, or soon after
+    cause: str = ""
     kind_right: bool = False
     wrong: list[str] = field(default_factory=list)  # names of others
     message: str = ""
@@ -68,7 +69,7 @@ class Outcome:
 
     def __str__(self) -> str:
         when = "not named" if self.right_s is None else f"{self.right_s:5.1f} s"
-        kind = f"{self.kind} {'' if self.kind_right else '(wrong kind)'}"
+        kind = f"{self.kind} {self.cause}{'' if self.kind_right else ' (wrong kind)'}"
         wrong = f"; WRONG: {self.wrong}" if self.wrong else ""
         return f"{self.number:4} {self.name:24} rank {self.rank}  {when} {kind}{wrong}"
 
@@ -92,7 +93,9 @@ def score(fault: Fault, verdicts: Verdicts, began_s: float, hosts: Sequence[int]
             outcome.right_s = round(at_s - began_s, 2)
         if right and not outcome.kind_right:
             outcome.kind, outcome.message = kind, interval["message"]
-            outcome.kind_right = kind in fault.kind.kinds
+            outcome.cause = interval.get("cause", "")
+            is_cause = not fault.kind.causes or outcome.cause in fault.kind.causes
+            outcome.kind_right = kind in fault.kind.kinds and is_cause
     outcome.wrong = sorted(set(outcome.wrong))
     return outcome
 
