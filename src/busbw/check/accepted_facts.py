@@ -72,7 +72,11 @@ def note_accepted(node: NodeFindings, machine: Machine) -> None:
     """Note in the node the values of each part, and which of them show a muted fault."""
     by_part = facts_by_part(machine)
     node.parts = {fact: value for fact, value in by_part.items() if not isinstance(value, str)}
-    for fact, value in by_part.items():
+    # The fault may have taken a fact away.
+    places = (entry.where for of in node.report.muted for entry in of.finding.evidence)
+    variables = [place for place in places if place.startswith("$")]
+    missing: dict[str, Values] = dict.fromkeys([*SHOWN_BY, *variables], "")
+    for fact, value in (missing | by_part).items():
         accepted = list(_accepted_parts(fact, value, node.report, machine))
         if accepted:
             node.accepted[fact] = accepted

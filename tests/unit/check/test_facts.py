@@ -266,6 +266,16 @@ def _node(machine: Machine, mute: str) -> NodeFindings:
     return node
 
 
+def test_a_fact_that_the_muted_fault_has_taken_away_is_accepted():
+    tree = healthy()
+    before = _node(Machine(copy.deepcopy(tree).source()), "pcie-iommu")
+    tree.file("/proc/cmdline", "ro intel_iommu=on")
+    CASES["pcie-iommu"](tree)
+    after = _node(Machine(tree.source()), "pcie-iommu")
+    for fact in ("kernel option iommu", "kernel option intel_iommu"):
+        assert before.facts.get(fact) != after.facts.get(fact) and is_accepted(fact, before, after)
+
+
 def test_a_fact_shows_also_the_fault_that_is_not_muted():
     """Two GPUs are lost, one of which a mute accepts."""
     tree = healthy()
