@@ -30,7 +30,7 @@ from busbw.core.sizes import counted, short_size
 from busbw.measure import alltoallv_traffic
 from busbw.model.buckets import Bucket
 from busbw.model.estimate import EstimateInputs
-from busbw.model.forecast import MeasuredCurves
+from busbw.model.forecast import ALLTOALL, MeasuredCurves
 from busbw.model.hardware import is_another_gpu
 from busbw.model.measured_system import cpus_of, of_result, shape
 from busbw.model.nccl.constants import FITTED, release
@@ -193,7 +193,8 @@ def of_collective(name: str, options: CollectiveOptions, results: Sequence[Named
     elif row.uneven:
         setting = replace(setting, traffic=alltoallv_traffic.of_nccl_tests(per_host))
     lost = options.get("rails_lost", 0)
-    _require_use(evidence.calibration, row.name, hosts, per_host, bytes_of)
+    if results:
+        _require_use(evidence.calibration, row, hosts, per_host, bytes_of)
     prediction = predict_collective(setting, row, hosts, per_host, bytes_of, source, evidence, lost)
     unused = [f"--{name}" for name in BETWEEN_HOSTS if options.get(name)]
     if unused and max(hosts) == 1:
@@ -332,15 +333,17 @@ def _curve(file: str, result: Result, system: System) -> ReferenceCurve | None:
 
 def _require_use(
     curves: Sequence[ReferenceCurve],
-    collective: str,
+    row: Collective,
     hosts: Sequence[int],
     per_host: int,
     sizes_bytes: Sequence[int],
 ) -> None:
     """UsageError for a result that corrects nothing in a prediction of this collective."""
+    # An uneven alltoall is predicted by even ones too.
+    collectives = (row.name, ALLTOALL) if row.uneven else (row.name,)
     for curve in curves:
         reason = hint = ""
-        if curve.collective != collective:
+        if curve.collective not in collectives:
             reason, hint = f"it is of {curve.collective}", f"predict {curve.collective}"
         elif curve.per_host != per_host:
             reason = f"its hosts have {counted(curve.per_host, 'rank')}, those predicted {per_host}"

@@ -37,7 +37,9 @@ WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 # A pass over the cells takes at least this long, so that what disturbs a visit is over at the next.
 PASS_S = 10e-3
 LONG_REST_S = 5.0  # that is worth a line
-INTERIM_S = 2.0  # between reports of rows that are visited again: an interruption loses no more
+# Rows that are visited again are reported so often, in at most such a share of the time. What was
+# measured since is lost if the run is interrupted.
+INTERIM_S, INTERIM_SHARE = 2.0, 0.05
 PRECISE_POSITIONS = 8  # positions in the buffers, with precise timing
 
 
@@ -90,7 +92,7 @@ class Runner:
         self.out_of_bounds = 0
         self._forecast = RemainingTime(())
         self._rows = 0
-        self._reported_s = 0.0  # when rows were last reported after a round
+        self._next_report_s = 0.0  # when rows that are visited again are due
         self._repeats = self.spec.sampling.repeats if self.spec.sampling else 1
         self.batches: Batches | None = None  # of precise timing
         self.group_id = 0  # ranks of different groups do not wait for each other
@@ -260,11 +262,13 @@ class Runner:
 
     def _report_so_far(self, waiting: Sequence[_OpenRow]) -> None:
         """Report rows that are visited again, if that is due."""
-        if waiting and time.monotonic() < self._reported_s + INTERIM_S:
+        began = time.monotonic()
+        if waiting and began < self._next_report_s:
             return
         for row in waiting:
             self._report(row, final=False)
-        self._reported_s = time.monotonic()
+        ended = time.monotonic()
+        self._next_report_s = ended + max(INTERIM_S, (ended - began) / INTERIM_SHARE)
 
     def _visit(self, row: _OpenRow, *, is_first: bool) -> None:
         for cell in row.cells:

@@ -7,6 +7,7 @@ import pytest
 
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.main import guarded
+from busbw.core.collectives import BY_NAME
 from busbw.core.json_codec import encode
 from busbw.core.pattern import Header
 from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
@@ -170,6 +171,7 @@ def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None
         ("--gpus 4", {}, "its hosts have 8 ranks, those predicted 4"),
         ("--nodes 1", {}, "it is of 2 hosts, which are not predicted"),
         ("all_gather", {}, "it is of all_reduce"),
+        ("alltoallv", {}, "it is of all_reduce"),
         ("", None, ""),
         ("", {"name": "Engineering Sample"}, ""),  # of no table
     ],
@@ -194,18 +196,35 @@ def test_a_result_that_corrects_nothing_is_refused(
     assert message in err
 
 
+def of_two_ranks(collective: str, engine: str, devices: list[RankDevice], file: Path) -> None:
+    """Write a run of 1 MiB in 1 ms."""
+    algbw = (1 << 20) / 1e-3
+    busbw = algbw * float(BY_NAME[collective].bus_factor(2))
+    result = Result(
+        SweepSpec(collective=collective),
+        world=World(devices, 2),
+        library=EngineLibrary(engine),
+        rows=[ResultRow(1 << 20, 1, "float", "sum", -1, Cell(1e-3, algbw, busbw), None, 20)],
+    )
+    file.write_bytes(encode(result))
+
+
+def test_an_uneven_alltoall_is_calibrated_by_an_even_one(capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    gpus = [RankDevice(at, 1, "h1", at, f"0000:0{at}:00", "NVIDIA H200") for at in (0, 1)]
+    of_two_ranks("alltoall", "nccl", gpus, file)
+    words = f"predict alltoallv --system h200x2 -b 1M -e 1M --calibrate {file}"
+    code, out, _ = run(words, capsys)
+    assert code == 0 and "calibrated on 1 host" in out
+
+
 @pytest.mark.parametrize("command", ["explain", "predict --nodes 2 --calibrate"])
 def test_a_run_of_cpus_says_nothing_of_a_described_system(
     command: str, capsys: Captured, tmp_path: Path
 ) -> None:
-    result = Result(
-        SweepSpec(collective="all_reduce"),
-        world=World([RankDevice(rank, 1, f"h{rank}", 0, "", "AMD EPYC") for rank in (0, 1)], 2),
-        library=EngineLibrary("mpi"),
-        rows=[ResultRow(1 << 20, 1, "float", "sum", -1, Cell(1e-3, 2e9, 2e9), None, 20)],
-    )
     file = tmp_path / "two.json"
-    file.write_bytes(encode(result))
+    cpus = [RankDevice(rank, 1, f"h{rank}", 0, "", "AMD EPYC") for rank in (0, 1)]
+    of_two_ranks("all_reduce", "mpi", cpus, file)
     code, _, err = run(f"{command} {file} --system h100x8 --nics 1x25G", capsys)
     assert code == 2
     assert f"{file}: its ranks ran on CPUs (AMD EPYC)" in err

@@ -94,6 +94,7 @@ def test_own_runs_come_first_everywhere(busbw: Busbw) -> None:
     assert "median of your own runs" in out and "  own runs\n" in out
     assert "2 of them your own" in busbw("reference", "--system", "h200x2")[1]
     assert "calibration" in busbw("predict", "--system", "h200x2", "-b", "1G")[1]
+    assert busbw("predict", "all_gather", "--system", "h200x2")[0] == 0, "none of it was asked for"
     assert "2 curves of 2 runs" in busbw("show", "data/busbw/reference.json")[1]
     assert busbw("reference", "add", files[0])[0] == 2
     assert busbw("reference", "remove", "run_1", "run_9")[0] == 2

@@ -164,6 +164,7 @@ def test_an_interrupted_run_has_the_samples_of_later_visits(
     measured: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "INTERIM_S", 0.0)
+    monkeypatch.setattr(runner, "INTERIM_SHARE", math.inf)
     measurement = measured("broadcast", max_bytes=2048, sampling=Sampling(max_time_s=60))
     for size in (1024, 2048):
         events = [event for event in measurement.events if event.row.size_bytes == size]
