@@ -99,7 +99,7 @@ def command(
     the job makes progress is unknown.
     """
     from busbw.cli.watch_job_output import NOTHING, JobOutput
-    from busbw.job.live.judge import OVER
+    from busbw.job.live.process_states import OVER
     from busbw.job.live.prometheus import JobPage
     from busbw.job.live.types import interval
 

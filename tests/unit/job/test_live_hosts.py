@@ -21,7 +21,8 @@ from busbw.job.live import hosts as remote_hosts
 from busbw.job.live import text as view
 from busbw.job.live.files import OVERLAP, HostFiles, HostNews
 from busbw.job.live.hosts import JobHosts
-from busbw.job.live.judge import OVER, judge
+from busbw.job.live.judge import judge
+from busbw.job.live.process_states import OVER
 from busbw.job.live.reader import JobFolder
 from busbw.job.live.types import JobLook, LiveRank, interval
 

@@ -200,6 +200,16 @@ def test_the_process_that_went_first_is_named(
     assert (found.verdict, found.kind, list(found.suspects)) == (kind, "over", suspects)
 
 
+def test_of_processes_that_are_gone_while_others_run_the_first_has_died() -> None:
+    """Their launcher ends the others one by one."""
+    gone = {0: LiveRank(rank=0, host="h", pid=7, state="S")}
+    for rank, end_s in ((1, 0.2), (2, 0.6)):
+        gone[rank] = LiveRank(rank=rank, host="h", pid=7, state="", end_s=end_s)
+    assert list(judge(JobLook(gone, 3)).suspects) == [1]
+    gone[2].end_s = 0.205  # together
+    assert list(judge(JobLook(gone, 3)).suspects) == [1, 2]
+
+
 def test_the_end_of_a_process_is_noted(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     write_job(tmp_path, pid=other.pid)
     watched = JobFolder(tmp_path)

@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from select import POLLIN, poll
-from threading import Thread
 from typing import Any
 
 import msgspec
 
 from busbw.host import process, process_times
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
+from busbw.job.live.local_process import LocalProcess
 from busbw.job.live.rank_use import STEPS, TIMED, RankCounts, RankUse
 
 NAME = re.compile(r"\.rank_.*\.now")
@@ -128,19 +127,11 @@ class _SentFile:
     sent_steps: int = 0
     sent_config: bytes = b""
     sent_entries: bytes = b""
-    end_s: float | None = None
+    process: LocalProcess | None = None  # of an own rank that was seen to run
     use: RankUse = field(default_factory=RankUse)
     launcher: tuple[int, int] | None = None  # the parent of an own rank: its pid and start
     earlier: dict[Identity, RankNow] = field(default_factory=dict)  # other processes that wrote it
     returned_s: float = -RIVAL_S
-
-    def wait_for_end(self, descriptor: int) -> None:
-        """Note when the process of a pidfd ends."""
-        ends = poll()
-        ends.register(descriptor, POLLIN)
-        ends.poll()
-        self.end_s = time.monotonic()
-        os.close(descriptor)
 
 
 class HostFiles:
@@ -242,9 +233,7 @@ class HostFiles:
             return
         launcher = process.parent(now.pid)
         file.launcher = launcher, process.start_time(launcher)
-        descriptor = process.watch(now.pid)
-        if descriptor is not None:
-            Thread(target=file.wait_for_end, args=(descriptor,), daemon=True).start()
+        file.process = LocalProcess(now.pid)
 
     def _add(
         self, file: _SentFile, wanted: Collection[int] | None, news: HostNews, now_s: float
@@ -252,11 +241,8 @@ class HostFiles:
         rank = file.now.rank
         if file.is_own:
             news.states[rank] = state = self._state(file.now)
-            if state in process.ENDED and file.launcher:
-                pid, started = file.launcher
-                news.has_launcher |= pid > 1 and 0 < started == process.start_time(pid)
-            if file.end_s is not None:
-                news.ends_s[rank] = file.end_s
+            if state in process.ENDED:
+                self._add_end(file, news)
         else:
             news.others.append(rank)
         rival = self._rival(file, now_s)
@@ -269,6 +255,15 @@ class HostFiles:
             news.ranks.append(self._news(file))
         except BROKEN as error:
             news.unread.append(f".rank_{rank}.now: {error}")
+
+    def _add_end(self, file: _SentFile, news: HostNews) -> None:
+        """When the process ended, and whether its launcher still runs."""
+        if file.launcher:
+            pid, started = file.launcher
+            news.has_launcher |= pid > 1 and 0 < started == process.start_time(pid)
+        end_s = file.process.ended_s() if file.process else None
+        if end_s is not None:
+            news.ends_s[file.now.rank] = end_s
 
     def _news(self, file: _SentFile) -> RankNews:
         now = file.now

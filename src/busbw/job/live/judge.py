@@ -5,34 +5,27 @@ not made is a fault only if they are kept waiting for longer than any step and t
 late is judged by `busbw.pattern.lateness` over the last steps.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
-from busbw.core.sizes import counted, span
-from busbw.host.process import ENDED, STATES, STOPPED
+from busbw.core.sizes import span
 from busbw.job.diagnose import by_call
 from busbw.job.live.causes import explained
-from busbw.job.live.parts import two_jobs_text, unknown_text
-from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
+from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown_text
+from busbw.job.live.process_states import OF_PROCESSES, OVER
+from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.job.live.words import ranks_text as _ranks
 from busbw.job.live.words import stack_command as _stack
 from busbw.pattern.lateness.text import late_lines, none_line
 from busbw.pattern.pending_collective import Outstanding
 from busbw.ui.number_formats import time_text
 
-OVER = "over"  # the kind of a job that has ended
 HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest steps
-FIRST_S = 0.01  # a signal to all ranks ends them within less
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
-SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
 LONGER = 1.25  # times the usual step, over 10 s and over 30 s
-MOST_LINES = 8  # of what ranks do, and of late ranks
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
-
-_KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
 
 
 def judge(look: JobLook) -> LiveVerdict:
@@ -42,15 +35,6 @@ def judge(look: JobLook) -> LiveVerdict:
         if found:
             return explained(found, look)
     raise AssertionError("the last rule always answers")
-
-
-def certain(look: JobLook) -> LiveVerdict | None:
-    """What the states of the processes say."""
-    return next(filter(None, (rule(look) for rule in (_over, _dead, _stopped))), None)
-
-
-def _is_gone(rank: LiveRank) -> bool:
-    return rank.state is not None and rank.state in ENDED
 
 
 def _not_begun(look: JobLook) -> LiveVerdict | None:
@@ -80,72 +64,6 @@ def _two_jobs(look: JobLook) -> LiveVerdict | None:
     )
 
 
-def _over(look: JobLook) -> LiveVerdict | None:
-    """All ranks have ended. A launcher ends the others soon after one that died."""
-    ended = all(rank.ended or _is_gone(rank) for rank in look.ranks.values())
-    if not (look.ranks and ended) or look.unknown():
-        return None
-    kind, text = OVER, "the job has ended"
-    if look.has_launcher:
-        kind, text = "ended", "all ranks have ended, and their launcher still runs"
-    killed = [rank for rank in look.ranks.values() if not rank.ended]
-    first, *others = sorted(
-        look.ranks.values(), key=lambda rank: math.inf if rank.end_s is None else rank.end_s
-    )
-    if first.end_s is not None and not first.ended:
-        gaps_s = [rank.end_s - first.end_s for rank in others if rank.end_s is not None]
-        if len(gaps_s) == len(others) and min(gaps_s, default=0.0) >= FIRST_S:
-            message = (
-                f"{text}: {_named([first])} went first, {1e3 * min(gaps_s):.0f} ms"
-                " before another one, and did not come to its end: a signal or os._exit"
-            )
-            return LiveVerdict(Verdict.WARN, kind, message, [first.rank], (), _KERNEL)
-    evidence = []
-    if killed:
-        ranks = _ranks([rank.rank for rank in killed])
-        evidence.append(f"{ranks} did not come to the end of its program: a signal or os._exit")
-    return LiveVerdict(Verdict.UNKNOWN, kind, text, (), evidence, "busbw show DIR")
-
-
-def _dead(look: JobLook) -> LiveVerdict | None:
-    dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
-    if not dead:
-        return None
-    alive = [
-        rank.rank
-        for rank in look.ranks.values()
-        if not (rank.ended or rank.unknown_s or _is_gone(rank))
-    ]
-    others = f"; {_ranks(alive)} still {'runs' if len(alive) == 1 else 'run'}" if alive else ""
-    return LiveVerdict(
-        Verdict.FAIL,
-        "dead",
-        f"{_named(dead)} has died: process {dead[0].pid} is gone{others}",
-        [rank.rank for rank in dead],
-        _calls(look),
-        _KERNEL,
-    )
-
-
-def _stopped(look: JobLook) -> LiveVerdict | None:
-    stopped = [rank for rank in look.ranks.values() if rank.state and rank.state in STOPPED]
-    if not stopped or any(rank.state == "t" and rank.stopped_s < SEEN_S for rank in stopped):
-        return None
-    first = stopped[0]
-    state = STATES[first.state or ""]
-    pids = " ".join(str(rank.pid) for rank in stopped)
-    return LiveVerdict(
-        Verdict.FAIL,
-        "stopped",
-        f"{_named(stopped)} is {state}: process {first.pid}, state {first.state}",
-        [rank.rank for rank in stopped],
-        _calls(look),
-        f"kill -CONT {pids}"
-        if first.state == "T"
-        else f"busbw check job; cat /proc/{first.pid}/status",
-    )
-
-
 def _different(look: JobLook) -> LiveVerdict | None:
     for call in look.pending:
         if call.different:
@@ -157,7 +75,7 @@ def _different(look: JobLook) -> LiveVerdict | None:
                 "mismatch",
                 f"ranks made different calls as {_place(call)}: {by_call(call.different)}",
                 [rank for rank, own in call.different.items() if known and own != common],
-                _calls(look),
+                doing_lines(look),
                 "look for a branch that depends on the rank or its data:"
                 f" {_stack(look.ranks[min(call.different)])}",
             )
@@ -174,7 +92,7 @@ def _unknown(look: JobLook) -> LiveVerdict | None:
         "unseen",
         unknown,
         (),
-        [*_calls(look)[:-1], *_late_texts(look)],
+        [*doing_lines(look)[:-1], *_late_texts(look)],
         f"busbw check --hosts {','.join(look.silent)}",
     )
 
@@ -195,7 +113,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
                 "stalled",
                 f"all ranks have called {call.function} {_place(call)}, in which {in_call}",
                 (),
-                _calls(look),
+                doing_lines(look),
                 "busbw check; busbw link",
             )
         return LiveVerdict(
@@ -204,7 +122,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
             f"{_ranks(absent)} {_have(absent)} not called {call.function} {_place(call)}, in which"
             f" {in_call}",
             absent,
-            _calls(look),
+            doing_lines(look),
             _stacks(look, absent),
         )
     return None
@@ -248,7 +166,7 @@ def _still(look: JobLook) -> LiveVerdict | None:
         f"no call and no step for {span(still_s)}, {waiting}: an evaluation, a checkpoint or"
         " input, or all hang",
         (),
-        _calls(look),
+        doing_lines(look),
         _stacks(look, [min(look.ranks)]),
     )
 
@@ -325,9 +243,7 @@ def _fine(look: JobLook) -> LiveVerdict:
 _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _not_begun,
     _two_jobs,
-    _over,
-    _dead,
-    _stopped,
+    *OF_PROCESSES,
     _different,
     _unknown,
     _held,
@@ -354,45 +270,9 @@ def _late_ranks(late: Sequence[RankDelay], found: Lateness) -> list[str]:
     return [*lines, f"late, by less: {_ranks(more)}"] if more else lines
 
 
-def _calls(look: JobLook) -> list[str]:
-    """What each rank does: of many, those that differ."""
-    texts: dict[str, list[int]] = {}
-    unknown = set(look.unknown())
-    for number, rank in sorted(look.ranks.items()):
-        if number in unknown:
-            continue
-        does = f"in {rank.call}" if rank.call else "in no call"
-        if rank.last and not rank.call:
-            does = f"calls made: {rank.last}"
-        state = f", process {STATES[rank.state]}" if rank.state in STATES else ""
-        ended = ", at its end" if rank.ended else ""
-        texts.setdefault(f"{does}{state}{ended}", []).append(number)
-    states = list(texts.items())
-    if len(states) > MOST_LINES:
-        states.sort(key=lambda item: len(item[1]))
-    lines = []
-    for text, ranks in states[:MOST_LINES]:
-        still_s = max(look.ranks[rank].still_s for rank in ranks)
-        still = f", no progress for {span(still_s)}" if still_s >= SEEN_S else ""
-        lines.append(f"{_ranks(ranks)}: {text}{still}")
-    others = [number for _, ranks in states[MOST_LINES:] for number in ranks]
-    if others:
-        lines.append(f"{_ranks(others)}: in other calls")
-    if unknown:
-        return [*lines, unknown_text(look)]
-    missing = look.missing()
-    return [*lines, f"{_ranks(missing)}: nothing written"] if missing else lines
-
-
 def _place(call: Outstanding) -> str:
     return f"number {call.seq} of {call.noun} {call.group}"
 
 
 def _have(ranks: Sequence[int]) -> str:
     return "has" if len(ranks) == 1 else "have"
-
-
-def _named(ranks: Sequence[LiveRank]) -> str:
-    """`rank 3 on gpu07`; of several the first with the number of the others."""
-    more = f" (and {counted(len(ranks) - 1, 'more rank')})" if len(ranks) > 1 else ""
-    return f"rank {ranks[0].rank} on {ranks[0].host}{more}"

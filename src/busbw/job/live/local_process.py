@@ -9,6 +9,8 @@ from threading import Thread
 
 from busbw.host import process
 
+NOTED_S = 0.05  # until the thread has run that notes an end, on a busy machine
+
 
 class LocalProcess:
     """A process that runs now; its pid alone may be another one's later."""
@@ -19,9 +21,11 @@ class LocalProcess:
         self.end_s: float | None = None  # when it was seen to end, at once
         self.killed = False  # by a signal, if that was seen before its parent collected it
         self._stopped_s: float | None = None
+        self._watching: Thread | None = None
         descriptor = process.watch(pid)
         if descriptor is not None:
-            Thread(target=self._wait_for_end, args=(descriptor,), daemon=True).start()
+            self._watching = Thread(target=self._wait_for_end, args=(descriptor,), daemon=True)
+            self._watching.start()
 
     def _wait_for_end(self, descriptor: int) -> None:
         poll = select.poll()
@@ -31,6 +35,12 @@ class LocalProcess:
         self.killed = process.fatal_signal(self.pid) != 0
         self.end_s = end_s
         os.close(descriptor)
+
+    def ended_s(self) -> float | None:
+        """When it was seen to end, of one that is gone; None if that was not seen."""
+        if self._watching:
+            self._watching.join(NOTED_S)
+        return self.end_s
 
     def state(self) -> str:
         """Its letter of proc(5), as `process.state` has it."""

@@ -1,9 +1,13 @@
-"""Which part of a job is not known, and whose files are in the folder besides."""
+"""What the ranks of a job do, which are not known, and whose files are in the folder besides."""
 
 from busbw.core.host_ranges import by_reason
 from busbw.core.sizes import counted, span
+from busbw.host.process import STATES
 from busbw.job.live.types import JobLook
 from busbw.job.live.words import ranks_text
+
+SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
+MOST_LINES = 8  # of what ranks do, and of late ranks
 
 
 def unknown_text(look: JobLook) -> str:
@@ -32,3 +36,33 @@ def two_jobs_text(look: JobLook) -> str:
     else:
         return ""
     return f"two jobs write into the folder: {text}"
+
+
+def doing_lines(look: JobLook) -> list[str]:
+    """What each rank does: of many, those that differ."""
+    texts: dict[str, list[int]] = {}
+    unknown = set(look.unknown())
+    for number, rank in sorted(look.ranks.items()):
+        if number in unknown:
+            continue
+        does = f"in {rank.call}" if rank.call else "in no call"
+        if rank.last and not rank.call:
+            does = f"calls made: {rank.last}"
+        state = f", process {STATES[rank.state]}" if rank.state in STATES else ""
+        ended = ", at its end" if rank.ended else ""
+        texts.setdefault(f"{does}{state}{ended}", []).append(number)
+    states = list(texts.items())
+    if len(states) > MOST_LINES:
+        states.sort(key=lambda item: len(item[1]))
+    lines = []
+    for text, ranks in states[:MOST_LINES]:
+        still_s = max(look.ranks[rank].still_s for rank in ranks)
+        still = f", no progress for {span(still_s)}" if still_s >= SEEN_S else ""
+        lines.append(f"{ranks_text(ranks)}: {text}{still}")
+    others = [number for _, ranks in states[MOST_LINES:] for number in ranks]
+    if others:
+        lines.append(f"{ranks_text(others)}: in other calls")
+    if unknown:
+        return [*lines, unknown_text(look)]
+    missing = look.missing()
+    return [*lines, f"{ranks_text(missing)}: nothing written"] if missing else lines

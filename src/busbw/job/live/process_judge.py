@@ -10,7 +10,7 @@ from busbw.core.finding import Verdict
 from busbw.core.sizes import span
 from busbw.host.process import STATES
 from busbw.job.diagnose import conclude
-from busbw.job.live.judge import OVER, certain
+from busbw.job.live.process_states import OVER, certain
 from busbw.job.live.processes import SPAN_S, ProcessLook, ProcessUse
 from busbw.job.live.types import LiveVerdict
 from busbw.job.live.words import ranks_text, stack_command

@@ -1,8 +1,9 @@
 """Words that the verdicts on running jobs share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from busbw.core.pattern_weights import spans
+from busbw.core.sizes import counted
 from busbw.job.live.types import LiveRank
 
 
@@ -17,3 +18,9 @@ def stack_command(rank: LiveRank) -> str:
     if rank.is_python:
         return f"py-spy dump --pid {rank.pid}"
     return f"gdb --batch -ex 'thread apply all backtrace' -p {rank.pid}"
+
+
+def named(ranks: Sequence[LiveRank]) -> str:
+    """`rank 3 on gpu07`; of several the first with the number of the others."""
+    more = f" (and {counted(len(ranks) - 1, 'more rank')})" if len(ranks) > 1 else ""
+    return f"rank {ranks[0].rank} on {ranks[0].host}{more}"

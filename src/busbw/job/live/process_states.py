@@ -1,0 +1,106 @@
+"""What the processes of a job say: facts, the most certain first."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from busbw.core.finding import Verdict
+from busbw.host.process import ENDED, STATES, STOPPED
+from busbw.job.live.parts import SEEN_S, doing_lines
+from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
+from busbw.job.live.words import named as _named
+from busbw.job.live.words import ranks_text as _ranks
+
+OVER = "over"  # the kind of a job that has ended
+FIRST_S = 0.01  # a signal to all ranks ends them within less
+
+_KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
+
+
+def certain(look: JobLook) -> LiveVerdict | None:
+    """What the states of the processes say."""
+    return next(filter(None, (rule(look) for rule in OF_PROCESSES)), None)
+
+
+def _is_gone(rank: LiveRank) -> bool:
+    return rank.state is not None and rank.state in ENDED
+
+
+def _over(look: JobLook) -> LiveVerdict | None:
+    """All ranks have ended. A launcher ends the others soon after one that died."""
+    ended = all(rank.ended or _is_gone(rank) for rank in look.ranks.values())
+    if not (look.ranks and ended) or look.unknown():
+        return None
+    kind, text = OVER, "the job has ended"
+    if look.has_launcher:
+        kind, text = "ended", "all ranks have ended, and their launcher still runs"
+    killed = [rank for rank in look.ranks.values() if not rank.ended]
+    first, gap_s = _first_gone(list(look.ranks.values()))
+    if first and not first.ended and gap_s < math.inf:
+        message = (
+            f"{text}: {_named([first])} went first, {1e3 * gap_s:.0f} ms before another one, and"
+            " did not come to its end: a signal or os._exit"
+        )
+        return LiveVerdict(Verdict.WARN, kind, message, [first.rank], (), _KERNEL)
+    evidence = []
+    if killed:
+        ranks = _ranks([rank.rank for rank in killed])
+        evidence.append(f"{ranks} did not come to the end of its program: a signal or os._exit")
+    return LiveVerdict(Verdict.UNKNOWN, kind, text, (), evidence, "busbw show DIR")
+
+
+def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
+    """Which of these processes ended before all others, and how long before: None, if that was not
+    seen or they ended together.
+    """
+    ends = [(rank.end_s, rank.rank) for rank in gone if rank.end_s is not None]
+    if len(ends) < len(gone):
+        return None, 0.0
+    ends.sort()
+    gap_s = ends[1][0] - ends[0][0] if len(ends) > 1 else math.inf
+    first = next(rank for rank in gone if rank.rank == ends[0][1])
+    return (first, gap_s) if gap_s >= FIRST_S else (None, gap_s)
+
+
+def _dead(look: JobLook) -> LiveVerdict | None:
+    """A launcher ends the others soon after one that died, some of them before it is looked."""
+    dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
+    if not dead:
+        return None
+    first, _ = _first_gone(dead)
+    dead = [first] if first else dead
+    alive = [
+        rank.rank
+        for rank in look.ranks.values()
+        if not (rank.ended or rank.unknown_s or _is_gone(rank))
+    ]
+    others = f"; {_ranks(alive)} still {'runs' if len(alive) == 1 else 'run'}" if alive else ""
+    return LiveVerdict(
+        Verdict.FAIL,
+        "dead",
+        f"{_named(dead)} has died: process {dead[0].pid} is gone{others}",
+        [rank.rank for rank in dead],
+        doing_lines(look),
+        _KERNEL,
+    )
+
+
+def _stopped(look: JobLook) -> LiveVerdict | None:
+    stopped = [rank for rank in look.ranks.values() if rank.state and rank.state in STOPPED]
+    if not stopped or any(rank.state == "t" and rank.stopped_s < SEEN_S for rank in stopped):
+        return None
+    first = stopped[0]
+    state = STATES[first.state or ""]
+    pids = " ".join(str(rank.pid) for rank in stopped)
+    return LiveVerdict(
+        Verdict.FAIL,
+        "stopped",
+        f"{_named(stopped)} is {state}: process {first.pid}, state {first.state}",
+        [rank.rank for rank in stopped],
+        doing_lines(look),
+        f"kill -CONT {pids}"
+        if first.state == "T"
+        else f"busbw check job; cat /proc/{first.pid}/status",
+    )
+
+
+OF_PROCESSES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (_over, _dead, _stopped)
