@@ -18,7 +18,7 @@ NATIVE := --manifest-path native/Cargo.toml
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of interpreters, which share compiled modules
 
 .PHONY: help run check test test-tools test-times test-versions suite lint plugin cargo system format \
-	docs site bench faults deep version dist clean
+	docs site bench faults job-faults deep version dist clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -90,6 +90,9 @@ bench: .venv/test.stamp ## compare the mpi engine with a plain mpi4py loop, and 
 
 faults: .venv/test.stamp ## inject 300 seeded faults on emulated hosts and check how each run ends (needs root; FAULTS=...)
 	$(BIN)/python tests/faults/run.py $(FAULTS)
+
+job-faults: .venv/test.stamp ## inject seeded faults into a training and see whom busbw watch job names (JOB_FAULTS="OUT --ranks 3 -- train.py ...")
+	$(BIN)/python benchmarks/job_faults.py $(JOB_FAULTS)
 
 deep: .venv/test.stamp ## many examples of each property; fuzz all readers of files; loom, fuzzing and AddressSanitizer for native/; minutes, needs nightly Rust
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q -n 2 --dist loadgroup -m hypothesis tests/unit

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 40  # of a block
 WARM = 5  # of them are left out
-WIDTH, BATCH = 768, 64
+WIDTH, BATCH = 384, 64
 CALLS = 20_000  # before: a full buffer of the Flight Recorder, as of a long training
 
 
