@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_the_slowest_of_three_lookups_of_each_own_address(install_programs, monk
         )
     )
     times = iter([0.0, 0.25, 1.0, 1.75, 2.0, 2.125] * 2)
-    monkeypatch.setattr(programs.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(programs, "time", SimpleNamespace(monotonic=lambda: next(times)))
     assert json.loads(programs.reverse_lookups("gpu-1")) == {
         "::ffff:10.1.0.1": 0.75,
         "::ffff:127.0.0.1": 0.75,

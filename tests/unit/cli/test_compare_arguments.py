@@ -147,10 +147,11 @@ def test_an_option_for_another_input_is_refused(write: Write, options: str, mess
 
 def test_help_says_which_input_an_option_is_for() -> None:
     sentence = (command.help or "").split("\n\n")[-1]
-    begins = ("with --run: ", "of recorded runs: ", "of snapshots: ")
+    names = ("with --run: ", "of recorded runs: ", "for recorded runs; ", "of snapshots: ")
     for option in (one for one in command.params if one.name in MEANT_FOR):
         assert isinstance(option, click.Option)
-        assert max(option.opts, key=len) in sentence or (option.help or "").startswith(begins)
+        words = option.help or ""
+        assert max(option.opts, key=len) in sentence or any(name in words for name in names)
 
 
 def test_the_collective_of_a_log_can_be_given(

@@ -219,10 +219,11 @@ def test_ranks_that_restart_and_join_are_said_and_those_before_left_out(
     found = judge(look)
     assert (found.kind, found.suspects) == ("incomplete", ())
     assert found.message.startswith("ranks 1-2 of 3 have written nothing")
-    write(tmp_path, 2)
+    joined = start()
+    write(tmp_path, 2, pid=joined.pid)
     assert "rank 2 joined" in watched.look().unread
-    for rank in (0, 2):  # a smaller job
-        write(tmp_path, rank, steps(), world=2)
+    for rank, one in ((0, again), (2, joined)):  # a smaller job
+        write(tmp_path, rank, steps(), world=2, pid=one.pid)
     assert watched.look().world == 2
 
 

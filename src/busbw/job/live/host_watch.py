@@ -7,7 +7,7 @@ ports it ends.
 import contextlib
 import platform
 import threading
-import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -163,21 +163,27 @@ def joined(hosts: Mapping[str, HostEvidence]) -> HostEvidence:
 
 
 class HostReader:
-    """Reads the host until the process ends, from the first `evidence` on."""
+    """Reads the host as long as it is referred to, from the first `evidence` on."""
 
     def __init__(self) -> None:
-        self._samples, self._lock = HostSamples(), threading.Lock()
-        self._thread = threading.Thread(target=self._keep_reading, daemon=True)
-        self._started = False
+        self._shared: _Shared | None = None
 
     def evidence(self) -> HostEvidence:
-        if not self._started:
-            self._started = True
-            self._thread.start()
-        with self._lock:
-            return self._samples.evidence()
+        if self._shared is None:
+            self._shared = shared = _Shared()
+            weakref.finalize(self, shared.ended.set)
+            threading.Thread(target=shared.keep_reading, daemon=True).start()
+        with self._shared.lock:
+            return self._shared.samples.evidence()
 
-    def _keep_reading(self) -> None:
+
+class _Shared:
+    """What a reader has in common with its thread."""
+
+    def __init__(self) -> None:
+        self.samples, self.lock, self.ended = HostSamples(), threading.Lock(), threading.Event()
+
+    def keep_reading(self) -> None:
         # Nothing to watch, or nothing that answers: the job is watched without.
         with (
             contextlib.suppress(BusbwError),
@@ -185,9 +191,10 @@ class HostReader:
         ):
             while True:
                 sample = reader.read()
-                with self._lock:
-                    self._samples.take(sample)
-                time.sleep(EVERY_S)
+                with self.lock:
+                    self.samples.take(sample)
+                if self.ended.wait(EVERY_S):
+                    break
 
 
 def gpus_of(host: HostEvidence, pids: Mapping[int, int]) -> dict[int, str]:
