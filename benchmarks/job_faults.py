@@ -134,6 +134,13 @@ class Job:
         """The number of its host."""
         return int(rank // (self._options.ranks // self._options.hosts))
 
+    def names_of(self, rank: int) -> tuple[str, ...]:
+        """What its host may be called."""
+        if not self.lab:
+            return ("",)
+        host = self.lab.hosts[self.host_of(rank)]
+        return host.name, host.address
+
     def end(self) -> None:
         """End all that was started, by the processes' sessions."""
         started = [*self._programs, *([self._watch] if self._watch else [])]
@@ -153,7 +160,7 @@ class Job:
 def strike(job: Job, fault: Fault, limit_s: float) -> Outcome:
     """Inject a fault, wait for the verdict, undo it, and wait until the job is well."""
     job.take(fault.after_s)
-    hosts = [job.host_of(rank) for rank in range(len(job.words))]
+    hosts = [job.names_of(rank) for rank in range(len(job.words))]
     job.verdicts.forget()
     step_ms = job.words[fault.rank][Word.STEP_MS]
     with fault.kind.do(job, fault.rank):

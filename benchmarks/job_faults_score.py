@@ -79,14 +79,17 @@ class Outcome:
         return [cls(**line) for line in _lines(folder / FAULTS)]
 
 
-def score(fault: Fault, verdicts: Verdicts, began_s: float, hosts: Sequence[int]) -> Outcome:
-    """What the watch said of a fault so far."""
+def score(
+    fault: Fault, verdicts: Verdicts, began_s: float, hosts: Sequence[tuple[str, ...]]
+) -> Outcome:
+    """What the watch said of a fault so far; `hosts` are the names of each rank's host."""
     outcome = Outcome(fault.number, fault.kind.name, fault.rank)
     for at_s, interval in verdicts.intervals:
         if at_s < began_s or interval["verdict"] == PASS:
             continue
         kind, suspects = interval.get("kind", ""), set(interval.get("suspects", ()))
-        right = _is_right(fault, kind, suspects, hosts)
+        text = f"{interval['message']} {interval.get('why', '')}"
+        right = _is_right(fault, kind, suspects, hosts, text)
         if suspects and not right:
             outcome.wrong.append(interval["message"])
         if right and outcome.right_s is None:
@@ -100,14 +103,17 @@ def score(fault: Fault, verdicts: Verdicts, began_s: float, hosts: Sequence[int]
     return outcome
 
 
-def _is_right(fault: Fault, kind: str, suspects: set[int], hosts: Sequence[int]) -> bool:
-    """Whether a verdict names the rank that was hit, or any of its host, or none."""
+def _is_right(
+    fault: Fault, kind: str, suspects: set[int], hosts: Sequence[tuple[str, ...]], text: str
+) -> bool:
+    """Whether a verdict names the rank that was hit, or its host or any of its ranks, or none."""
     if fault.kind.suspect == "none":
         return not suspects and kind in fault.kind.kinds
     if fault.kind.suspect == "rank":
         return suspects == {fault.rank}
     of_host = {rank for rank, host in enumerate(hosts) if host == hosts[fault.rank]}
-    return suspects <= of_host and (bool(suspects) or kind in fault.kind.kinds)
+    is_named = any(f" {name} " in f" {text} " for name in hosts[fault.rank])
+    return suspects <= of_host and (bool(suspects) or (kind in fault.kind.kinds and is_named))
 
 
 def append(file: Path, line: Outcome | dict[str, Any]) -> None:

@@ -49,8 +49,13 @@ import json, os, signal, socket, sys
 numbers = [n for n in range({most}) if os.path.exists("/proc/self/fd/" + str(n))]
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
+def pass_on(number, _):
+    try:
+        server.sendall(bytes([number]))
+    except OSError:  # the program has just ended
+        pass
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, lambda number, _: server.sendall(bytes([number])))
+    signal.signal(number, pass_on)
 cores = sorted(os.sched_getaffinity(0))
 request = [sys.argv[1:], dict(os.environ), os.getcwd(), cores, numbers]
 socket.send_fds(server, [b"0"], numbers)

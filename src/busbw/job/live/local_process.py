@@ -22,7 +22,8 @@ class LocalProcess:
         self.killed = False  # by a signal, if that was seen before its parent collected it
         self._stopped_s: float | None = None
         self._watching: Thread | None = None
-        descriptor = process.watch(pid)
+        # nothing sees the end of its own process
+        descriptor = None if pid == os.getpid() else process.watch(pid)
         if descriptor is not None:
             self._watching = Thread(target=self._wait_for_end, args=(descriptor,), daemon=True)
             self._watching.start()
