@@ -131,6 +131,7 @@ def test_a_quota_that_stops_the_late_rank_is_named() -> None:
         ({"processes": {102: "a", 7: "b"}, "busy": None}, "shared", "which has memory on it"),
         ({"processes": {102: "a", 100: "b"}, "busy": None}, "unknown", ""),  # both are of the job
         ({"processes": {7: "b"}, "busy": {7: 40}}, "unknown", ""),  # pids of another namespace
+        ({"processes": {102: "a", 9: "nvidia-cuda-mps"}, "busy": {9: 80}}, "unknown", ""),
         ({"pcie_width": 4}, "pcie", "is x4 of generation 5, those of other ranks have x16"),
         ({"nvlinks": 17}, "nvlink", "17 links are active, on others 18"),
     ],

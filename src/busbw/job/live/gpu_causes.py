@@ -18,6 +18,12 @@ def shared(delay: Delay) -> Cause | None:
     found = gpu.strangers if gpu else {}
     if not gpu or not found or any(other.strangers for other in others):
         return None
+    if any(
+        one.gpu == delay.own.gpu
+        for rank, one in delay.look.evidence.items()
+        if rank not in delay.late
+    ):
+        return None  # a rank that is not late has the same GPU
     return Cause(
         "shared",
         f"GPU {gpu.last.index} of {delay.name} is shared with {'; '.join(found.values())}",

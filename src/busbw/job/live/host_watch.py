@@ -26,6 +26,7 @@ EVERY_S = 3.0
 RESENT = "RetransSegs"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # without it no GPU is missed
 LEAST_BUSY = 5  # per cent of a GPU's time
+MPS_SERVER = "nvidia-cuda-mps"  # computes for its clients, which the ranks may be
 LOCAL_RANK, VISIBLE = b"LOCAL_RANK=", b"CUDA_VISIBLE_DEVICES="
 
 
@@ -240,7 +241,8 @@ def strangers(gpu: GpuState, pids: Mapping[int, int]) -> dict[int, str]:
     found = {}
     for pid, name in (gpu.processes or {}).items():
         busy = None if gpu.busy is None else gpu.busy.get(pid, 0)
-        if pid in ranks or (busy is not None and busy < LEAST_BUSY) or _is_below(pid, ranks):
+        is_idle = busy is not None and busy < LEAST_BUSY
+        if pid in ranks or is_idle or name.startswith(MPS_SERVER) or _is_below(pid, ranks):
             continue
         how = "which has memory on it" if busy is None else f"which takes {busy} % of its time"
         found[pid] = f"process {pid} ({name or 'of another namespace'}), {how}"
