@@ -147,8 +147,8 @@ def test_a_nic_fails_while_its_link_is_saturated(job, own_rails, lost):
     rails = own_rails(2)
     a, b = job(rails)
     pair, messages = link(a, b)[0], [[M, number] for number in range(1500)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=45)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=45)
     well_begun(rails, 64 * M)
     rails.down(lost, host=0)
     since = time.monotonic()
@@ -164,11 +164,11 @@ def test_a_nic_fails_while_the_peer_is_not_receiving(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     pair, messages = link(a, b)[0], [[M, number] for number in range(300)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=45)
     stand_still(rails)
     rails.down(0, host=0)
     since = time.monotonic()
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=45)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     assert_complete(sent, received, messages=300)
     assert pause({"times": [since, *received["times"]]}, since) < GOES_ON_S

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
+from busbw.check.shell_words import word
 from busbw.cli.metrics_server import metrics_address, metrics_options
 from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
 from busbw.cli.options.shared import fail_on_option, hosts_options
@@ -125,6 +127,8 @@ def command(
         output = JobOutput(NOTHING if quiet else format_name, name, once=once)
         for number, _ in enumerate(ticks(interval_s, stop, count, last), 1):
             found = interval(*look_and_judge())
+            if folder:
+                found = replace(found, next=found.next.replace("DIR", word(str(folder))))
             output.note(found)
             if once and number < ONCE and found.kind != OVER:
                 continue

@@ -136,7 +136,10 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
-    links: LinkSelection = connection.recv()
+    try:
+        links: LinkSelection = connection.recv()
+    except EOFError:  # the parent has ended
+        return
     try:
         traffic = LinkCounters(
             names=links.ports,

@@ -6,6 +6,7 @@ late is judged by `busbw.pattern.lateness` over the last steps.
 """
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
@@ -25,6 +26,7 @@ from busbw.ui.number_formats import time_text
 HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest steps
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 LONGER = 1.25  # times the usual step, over 10 s and over 30 s
+UNKNOWN_SHARE = 0.5  # of a step: where a rank could be later than that unseen, nothing is known
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
 
@@ -228,8 +230,11 @@ def _longer(look: JobLook) -> LiveVerdict | None:
 
 def _fine(look: JobLook) -> LiveVerdict:
     """The last rule: no rank is late, or nothing is known of that."""
-    if look.times and look.times.late:
-        return LiveVerdict(Verdict.PASS, "", none_line(look.times.late))
+    late = look.times and look.times.late
+    if late and late.bound_us > UNKNOWN_SHARE * fmean(late.steps_us):
+        return LiveVerdict(Verdict.UNKNOWN, "unjudged", f"steps differ too much: {none_line(late)}")
+    if late:
+        return LiveVerdict(Verdict.PASS, "", none_line(late))
     reason = "too few steps so far" if look.times else "no step repeats so far"
     if look.times and look.times.wait_us is None:
         reason = look.times.unjudged or "DDP has timed no step"

@@ -13,7 +13,10 @@ from busbw.job.live.words import ranks_text as _ranks
 OVER = "over"  # the kind of a job that has ended
 FIRST_S = 0.01  # a signal to all ranks ends them within less
 
-_KERNEL = "busbw check: the kernel's log has kills for lack of memory and errors of GPUs"
+_KERNEL = (
+    "see what the rank printed last; busbw check: the kernel's log has kills for lack of memory and"
+    " errors of GPUs"
+)
 
 
 def certain(look: JobLook) -> LiveVerdict | None:
