@@ -14,7 +14,13 @@ from busbw.cli.link_suspects import SEARCHES, SuspectSearch
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Rate, Seconds, argv, not_empty
-from busbw.cli.options.shared import fail_on_option, hosts_options, result_file, result_options
+from busbw.cli.options.shared import (
+    fail_on_option,
+    hosts_options,
+    launch_limit_option,
+    result_file,
+    result_options,
+)
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core import json_codec
@@ -120,14 +126,7 @@ OF_SUSPECT = {
     show_default=True,
     help="give up after this time without an answer, beyond the transfer",
 )
-@click.option(
-    "--launch-limit",
-    "launch_limit_s",
-    type=Seconds(),
-    default=60.0,
-    show_default=True,
-    help="seconds until a host answers",
-)
+@launch_limit_option
 @click.option(
     "--suspect",
     type=click.Choice(SEARCHES),

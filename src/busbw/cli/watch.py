@@ -11,8 +11,8 @@ import click
 from busbw.cli import watch_job
 from busbw.cli.checks.arguments import refuse_before_subcommand
 from busbw.cli.metrics_server import metrics_address, metrics_options
-from busbw.cli.options.parameters import COUNT, Seconds, is_given
-from busbw.cli.options.shared import fail_on_option
+from busbw.cli.options.parameters import is_given
+from busbw.cli.options.shared import fail_on_option, interval_options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import is_terminal, takes_escapes, width
 from busbw.core.errors import Exit
@@ -34,18 +34,7 @@ Show = Callable[[WatchInterval], None]
 @click.group(
     "watch", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option(
-    "--interval",
-    "interval_s",
-    type=Seconds(least=MIN_INTERVAL_S, most=MAX_INTERVAL_S),
-    default="1s",
-    show_default=True,
-    help="time between readings, from 100ms",
-)
-@click.option("--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]")
-@click.option(
-    "--seconds", "seconds", type=Seconds(), help="seconds to measure  [default: until Ctrl-C]"
-)
+@interval_options(MIN_INTERVAL_S, MAX_INTERVAL_S)
 @click.option(
     "--port",
     "ports",

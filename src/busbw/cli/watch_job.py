@@ -10,8 +10,13 @@ from msgspec.structs import replace
 
 from busbw.check.shell_words import word
 from busbw.cli.metrics_server import metrics_address, metrics_options
-from busbw.cli.options.parameters import COUNT, File, Seconds, is_given
-from busbw.cli.options.shared import fail_on_option, hosts_options
+from busbw.cli.options.parameters import File, is_given
+from busbw.cli.options.shared import (
+    fail_on_option,
+    hosts_options,
+    interval_options,
+    launch_limit_option,
+)
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
@@ -39,26 +44,8 @@ TABLE, JSON = "table", "json"
     help="ranks on this host, or their launcher, of a job that was not started under `capture`",
 )
 @hosts_options("hosts of the job: h1,h2 or gpu[01-16]  [default: this one]")
-@click.option(
-    "--launch-limit",
-    "launch_limit_s",
-    type=Seconds(),
-    default=60.0,
-    show_default=True,
-    help="seconds until a host answers",
-)
-@click.option(
-    "--interval",
-    "interval_s",
-    type=Seconds(least=0.1, most=60.0),
-    default="1s",
-    show_default=True,
-    help="time between readings, from 100ms",
-)
-@click.option("--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]")
-@click.option(
-    "--seconds", "seconds", type=Seconds(), help="seconds to measure  [default: until Ctrl-C]"
-)
+@launch_limit_option
+@interval_options(0.1, 60.0)
 @click.option("--once", is_flag=True, help=f"print the verdict after {ONCE} readings, and end")
 @click.option(
     "--format",

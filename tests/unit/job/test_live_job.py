@@ -102,7 +102,8 @@ def test_a_dead_process_is_named_while_others_run(
     other.wait()
     found = verdict(tmp_path)
     assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "dead", [1])
-    assert found.message.endswith(f"process {other.pid} is gone; ranks 0,2 still run")
+    assert f" has died: process {other.pid} " in found.message
+    assert found.message.endswith("; ranks 0,2 still run")
     write_job(tmp_path, pid=other.pid, ended=True)  # it has come to its end
     assert verdict(tmp_path).verdict is Verdict.PASS
 
@@ -206,6 +207,11 @@ def test_of_processes_that_are_gone_while_others_run_the_first_has_died() -> Non
     for rank, end_s in ((1, 0.2), (2, 0.6)):
         gone[rank] = LiveRank(rank=rank, host="h", pid=7, state="", end_s=end_s)
     assert list(judge(JobLook(gone, 3)).suspects) == [1]
+    gone[1].signal = signal.SIGKILL
+    assert "process 7 was killed by SIGKILL; rank 0 still runs" in judge(JobLook(gone, 3)).message
+    gone[1].signal = signal.SIGABRT  # as Gloo does if another rank makes another call
+    assert judge(JobLook(gone, 3)).suspects == []
+    gone[1].signal = 0
     gone[2].end_s = 0.205  # together
     assert list(judge(JobLook(gone, 3)).suspects) == [1, 2]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busbw.cli.options.parameters import File, Seconds, not_a_format, not_empty
+from busbw.cli.options.parameters import COUNT, File, Seconds, not_a_format, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
 from busbw.core.options import LAUNCH_LIMIT_S
@@ -40,6 +40,36 @@ def hosts_options(text: str) -> Decorator:
             type=File(),
             metavar="FILE",
             help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
+        ),
+    )
+
+
+launch_limit_option = click.option(
+    "--launch-limit",
+    "launch_limit_s",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    help="seconds until a host answers",
+)
+
+
+def interval_options(least_s: float, most_s: float) -> Decorator:
+    """--interval within these, --count and --seconds of a watch."""
+    return options(
+        click.option(
+            "--interval",
+            "interval_s",
+            type=Seconds(least=least_s, most=most_s),
+            default="1s",
+            show_default=True,
+            help="time between readings, from 100ms",
+        ),
+        click.option(
+            "--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]"
+        ),
+        click.option(
+            "--seconds", type=Seconds(), help="seconds to measure  [default: until Ctrl-C]"
         ),
     )
 

@@ -107,6 +107,7 @@ class HostNews(msgspec.Struct, omit_defaults=True):
     ranks: list[RankNews] = []
     states: dict[int, str] = {}  # of the own ranks' processes
     ends_s: dict[int, float] = {}  # when these ended
+    signals: dict[int, int] = {}  # that killed them, if that was seen
     others: list[int] = []  # ranks of other hosts, with files here
     rivals: dict[int, str] = {}  # the processes that write one file in turns
     uses: dict[int, RankCounts] = {}  # of all ranks that are read here; empty if not read anew
@@ -264,6 +265,8 @@ class HostFiles:
         end_s = file.process.ended_s() if file.process else None
         if end_s is not None:
             news.ends_s[file.now.rank] = end_s
+        if file.process and file.process.signal:
+            news.signals[file.now.rank] = file.process.signal
 
     def _news(self, file: _SentFile) -> RankNews:
         now = file.now

@@ -19,7 +19,7 @@ class LocalProcess:
         self.pid, self.is_python = pid, is_python
         self.started = process.start_time(pid)
         self.end_s: float | None = None  # when it was seen to end, at once
-        self.killed = False  # by a signal, if that was seen before its parent collected it
+        self.signal = 0  # that killed it, if that was seen before its parent collected it
         self._stopped_s: float | None = None
         self._watching: Thread | None = None
         # nothing sees the end of its own process
@@ -33,7 +33,7 @@ class LocalProcess:
         poll.register(descriptor, select.POLLIN)
         poll.poll()
         end_s = time.monotonic()
-        self.killed = process.fatal_signal(self.pid) != 0
+        self.signal = process.fatal_signal(self.pid)
         self.end_s = end_s
         os.close(descriptor)
 

@@ -143,7 +143,7 @@ class PluginRanks:
         is_gone = state is not None and state in process.ENDED
         ended = one.file.has_ended() and (is_gone or (state is None and still_s >= SILENT_S))
         # A program may end without ending its communicators, but not before its last call.
-        if is_gone and not (local and local.killed):
+        if is_gone and not (local and local.signal):
             ended = ended or not any(of.is_behind(comm_ranks) for of in own)
         return LiveRank(
             rank=rank,

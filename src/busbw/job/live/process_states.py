@@ -1,6 +1,7 @@
 """What the processes of a job say: facts, the most certain first."""
 
 import math
+import signal
 from collections.abc import Callable, Sequence
 
 from busbw.core.finding import Verdict
@@ -12,6 +13,7 @@ from busbw.job.live.words import ranks_text as _ranks
 
 OVER = "over"  # the kind of a job that has ended
 FIRST_S = 0.01  # a signal to all ranks ends them within less
+KILLS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)  # no launcher's way to end a job in order
 
 _KERNEL = (
     "see what the rank printed last; busbw check: the kernel's log has kills for lack of memory and"
@@ -41,9 +43,10 @@ def _over(look: JobLook) -> LiveVerdict | None:
     if first and not first.ended and gap_s < math.inf:
         message = (
             f"{text}: {_named([first])} went first, {1e3 * gap_s:.0f} ms before another one, and"
-            " did not come to its end: a signal or os._exit"
+            f" {_how(first)}"
         )
-        return LiveVerdict(Verdict.WARN, kind, message, [first.rank], (), _KERNEL)
+        verdict = Verdict.FAIL if first.signal in KILLS else Verdict.WARN
+        return LiveVerdict(verdict, kind, message, _accused([first]), (), _KERNEL)
     evidence = []
     if killed:
         ranks = _ranks([rank.rank for rank in killed])
@@ -64,6 +67,20 @@ def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
     return (first, gap_s) if gap_s >= FIRST_S else (None, gap_s)
 
 
+def _how(rank: LiveRank) -> str:
+    """How a process ended that did not come to its end."""
+    if rank.signal == signal.SIGABRT:
+        return "aborted itself, as Gloo and NCCL do after an error or another call of another rank"
+    if rank.signal:
+        return f"was killed by {signal.Signals(rank.signal).name}"
+    return "did not come to its end: a signal or os._exit"
+
+
+def _accused(ranks: Sequence[LiveRank]) -> list[int]:
+    """Without those that may have aborted because of another rank."""
+    return [rank.rank for rank in ranks if rank.signal != signal.SIGABRT]
+
+
 def _dead(look: JobLook) -> LiveVerdict | None:
     """A launcher ends the others soon after one that died, some of them before it is looked."""
     dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
@@ -80,8 +97,8 @@ def _dead(look: JobLook) -> LiveVerdict | None:
     return LiveVerdict(
         Verdict.FAIL,
         "dead",
-        f"{_named(dead)} has died: process {dead[0].pid} is gone{others}",
-        [rank.rank for rank in dead],
+        f"{_named(dead)} has died: process {dead[0].pid} {_how(dead[0])}{others}",
+        _accused(dead),
         doing_lines(look),
         _KERNEL,
     )

@@ -140,7 +140,7 @@ class JobProcesses:
             pid=one.process.pid,
             state=state,
             stopped_s=round(one.process.stopped_s(state, now_s), 3),
-            ended=is_gone and not one.process.killed,
+            ended=is_gone and not one.process.signal,
             end_s=one.process.end_s,
         )
 

@@ -69,6 +69,7 @@ class _WatchedRank:
     state: str | None = None
     stopped_s: float | None = None  # since when it is seen stopped
     end_s: float | None = None  # when its process was seen to end, at once
+    signal: int = 0  # that killed it, if that was seen
     pg_config: dict[str, Any] = field(default_factory=dict)
     entries: list[dict[str, Any]] = field(default_factory=list)
     steps: LiveSteps = field(default_factory=LiveSteps)
@@ -208,6 +209,7 @@ class JobFolder:
             number = rank.news.rank
             rank.state = news.states.get(number) if rank.news.is_own else None
             rank.end_s = news.ends_s.get(number, rank.end_s)
+            rank.signal = news.signals.get(number, rank.signal)
             stopped = rank.state is not None and rank.state in process.STOPPED
             since_s = now_s if rank.stopped_s is None else rank.stopped_s
             rank.stopped_s = since_s if stopped else None
@@ -308,6 +310,7 @@ class JobFolder:
             stopped_s=0.0 if rank.stopped_s is None else round(now_s - rank.stopped_s, 3),
             ended=news.ended,
             end_s=rank.end_s,
+            signal=rank.signal,
             unknown_s=round(unknown_s, 3),
             steps=news.steps,
             still_s=round(now_s - rank.moved_s, 3),

@@ -36,6 +36,7 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     unknown_s: Annotated[
         float, Meta(description="since the reader on its host has not answered; 0 if it does")
     ] = 0.0
+    signal: Annotated[int, Meta(description="that killed it; 0 if none was seen")] = 0
     steps: int = 0
     still_s: Annotated[
         float, Meta(description="since a step or a call was seen to begin or end")

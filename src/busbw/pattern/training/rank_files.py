@@ -18,7 +18,8 @@ SUFFIX, RECORDER_SUFFIX = ".ddp", ".fr"
 VERSION = 1
 NO_DDP = (
     "no model in PyTorch's DistributedDataParallel was trained in its ranks, and only such a model"
-    " can be given to busbw_accel.attach"
+    " can be given to busbw_accel.attach. Who was late is not known of this record without"
+    " capture --timed: busbw watch job tells while it runs"
 )
 
 
