@@ -65,7 +65,7 @@ def _at(run: Run, figure: Figure) -> str:
         return f"{text} ({NOT_KNOWN})"
     low, high = figure.busbw_range
     if high == inf:
-        return f"{text} ({gb(low)} or more)"
+        return f"{text} ({gb(low)} or more)" if low else f"{text} (without an interval)"
     return f"{text} ({gb(low)} to {gb(high)})"
 
 
