@@ -40,6 +40,7 @@ START_LIMIT_S, RECOVERY_LIMIT_S, END_LIMIT_S = 300.0, 120.0, 30.0
 KIND_S = 10.0  # after a rank was named, for the cause
 FIRST_STEPS = 80  # before the first fault: ranks are compared from 50 on
 BUSBW = (sys.executable, "-m", "busbw")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 class Job:
@@ -54,6 +55,7 @@ class Job:
         self.words = [control(folder, rank) for rank in range(options.ranks)]
         for words in self.words:
             words[Word.COMPUTE_MS], words[Word.METRICS_EVERY] = options.compute, options.metrics
+            words[Word.BUSY] = options.busy
         self._log = (folder / "log").open("wb")
         self._programs = [self._start(host) for host in range(options.hosts)]
         self.verdicts = Verdicts()
@@ -67,7 +69,8 @@ class Job:
         torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={per_host}"]
         torchrun += [f"--nnodes={options.hosts}", f"--node-rank={host}", "--max-restarts=0"]
         torchrun += [f"--master-addr={address}", f"--master-port={options.port}"]
-        line = [*BUSBW, "capture", "--output", str(self._capture), "--", *torchrun]
+        timed = ["--timed"] if has_gpus() else []
+        line = [*BUSBW, "capture", *timed, "--output", str(self._capture), "--", *torchrun]
         line += [str(HERE / "job_faults_rank.py"), *options.script]
         return self._run(host, line, stdout=self._log, stderr=self._log)
 
@@ -157,6 +160,11 @@ class Job:
         self._log.close()
 
 
+def has_gpus() -> bool:
+    """Whether the ranks compute on GPUs: CUDA_VISIBLE_DEVICES= makes them run on CPUs."""
+    return NVIDIA_DRIVER.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+
+
 def strike(job: Job, fault: Fault, limit_s: float) -> Outcome:
     """Inject a fault, wait for the verdict, undo it, and wait until the job is well."""
     job.take(fault.after_s)
@@ -179,6 +187,7 @@ def strike(job: Job, fault: Fault, limit_s: float) -> Outcome:
 def run_faults(options: argparse.Namespace, lab: Any) -> None:
     """All faults that OUT has not, one job after the other."""
     kinds = [kind for kind in KINDS if not kind.needs_hosts or options.hosts > 1]
+    kinds = [kind for kind in kinds if not kind.needs_gpus or has_gpus()]
     if options.kinds:
         kinds = [kind for kind in kinds if kind.name in options.kinds]
     done = {outcome.number for outcome in Outcome.read(options.out)}
@@ -235,6 +244,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="*", help="only these")
     parser.add_argument("--limit", type=float, default=LATEST_S, help="seconds for a verdict")
     parser.add_argument("--compute", type=float, default=60.0, help="ms added to each step")
+    parser.add_argument("--busy", action="store_true", help="by a CPU, not asleep")
     parser.add_argument("--metrics", type=int, default=10, help="steps between small all_reduces")
     parser.add_argument("--port", type=int, default=29_445)
     parser.add_argument("--clean", type=float, default=0.0, help="seconds without any fault")

@@ -6,6 +6,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,16 @@ from job_faults_rank import Word
 
 SOON_S, LATER_S, LATEST_S = 15.0, 60.0, 300.0  # for a verdict
 PORT = 29_444  # of the traffic of a second job
-CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
+CPU_GROUPS = Path("/sys/fs/cgroup/cpu")  # of cgroup v1
+GROUPS = Path("/sys/fs/cgroup")  # of v2
+STRANGER = """
+import torch
+a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+while True:
+    for _ in range(20):
+        b = a @ a
+    torch.cuda.synchronize()
+"""
 
 
 class Job(Protocol):
@@ -53,6 +63,7 @@ class Kind:
     limit_s: float = LATER_S
     ends_job: bool = False
     needs_hosts: bool = False
+    needs_gpus: bool = False
     suspect: str = "rank"  # or `host`: any rank of the host that was hit, or its name; or `none`
     words: dict[str, float] = field(default_factory=dict)
 
@@ -99,19 +110,37 @@ def paused_loaders(job: Job, _rank: int) -> Iterator[None]:
 @contextlib.contextmanager
 def starved(job: Job, rank: int) -> Iterator[None]:
     """The kernel gives the rank's process a tenth of a CPU, as it does to a container's quota."""
-    group = CPU_GROUPS / f"job_faults_{os.getpid()}"
+    is_old = CPU_GROUPS.is_dir()
+    top = CPU_GROUPS if is_old else GROUPS
+    if not is_old:
+        (top / "cgroup.subtree_control").write_text("+cpu")
+    group = top / f"job_faults_{os.getpid()}"
     group.mkdir()
     try:
-        (group / "cpu.cfs_period_us").write_text("100000")
-        (group / "cpu.cfs_quota_us").write_text("10000")
+        if is_old:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text("10000")
+        else:
+            (group / "cpu.max").write_text("10000 100000")
         (group / "cgroup.procs").write_text(str(job.pid(rank)))
         yield
     finally:
         for pid in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(OSError):
-                (CPU_GROUPS / "cgroup.procs").write_text(pid)
+                (top / "cgroup.procs").write_text(pid)
         time.sleep(0.1)
         group.rmdir()
+
+
+@contextlib.contextmanager
+def stranger(_job: Job, rank: int) -> Iterator[None]:
+    """Another process computes on the rank's GPU."""
+    environ = dict(os.environ, CUDA_VISIBLE_DEVICES=str(rank))
+    with subprocess.Popen([sys.executable, "-c", STRANGER], env=environ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def by_rate(share: float) -> Do:
@@ -220,6 +249,7 @@ KINDS = (
     Kind("loader paused", by_words(LOADER_MS=-1), WAITING, INPUT),
     Kind("all loaders paused", paused_loaders, STILL, INPUT, suspect="none"),
     Kind("CPU starved", starved, LATE, NO_CPU),
+    Kind("stranger on the GPU", stranger, LATE, frozenset({"shared"}), needs_gpus=True),
     Kind("link at 50 %", by_rate(0.5), LONGER, LINK, needs_hosts=True, suspect="host"),
     Kind("link at 10 %", by_rate(0.1), LONGER, LINK, needs_hosts=True, suspect="host"),
     Kind("2 % loss", by_drops(2), LONGER, LINK, needs_hosts=True, suspect="host"),

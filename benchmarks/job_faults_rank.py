@@ -22,12 +22,14 @@ from typing import Any
 CONTROL = "JOB_FAULTS"
 SIZE = 4096  # bytes of the file
 PAUSE_LIMIT_S = 600.0
+CALIBRATION = 200  # products of matrices
 
 
 class Word(IntEnum):
-    """What the numbers of a rank's file are. All are 0 at first, but COMPUTE_MS."""
+    """What the numbers of a rank's file are. All are 0 at first, but the first two."""
 
     COMPUTE_MS = 0  # added to each backward, for the work that a GPU would do; its spread is 2 %
+    BUSY = auto()  # 1: it occupies a CPU, 0: it sleeps
     SLOW = auto()  # share by which the rank's steps are longer, in its backward
     EVERY = auto()  # only each so many steps; 0: each
     LOADER_MS = auto()  # each batch comes later
@@ -87,7 +89,8 @@ class Steps:
         words = self._words
         usual_ms = words[Word.COMPUTE_MS]
         slow = words[Word.SLOW] if self._count % max(1, int(words[Word.EVERY])) == 0 else 0.0
-        wait(usual_ms * self._random.gauss(1.0, 0.02) + words[Word.STEP_MS] * slow)
+        more_ms = words[Word.STEP_MS] * slow
+        compute(usual_ms * self._random.gauss(1.0, 0.02) + more_ms, bool(words[Word.BUSY]))
 
     def _collect_garbage(self, objects: int) -> None:
         if len(self._garbage) != objects:
@@ -110,28 +113,48 @@ class Steps:
         dist.all_reduce(torch.ones(elements, device=device))
 
 
-def wait(milliseconds: float) -> None:
-    """Occupy the GPU, or sleep in place of one."""
+def compute(milliseconds: float, is_busy: bool) -> None:
+    """Multiply on the GPU, or on a CPU; or sleep in place of a GPU."""
     import torch
 
     if milliseconds <= 0:
         return
-    if torch.cuda.is_available():
-        torch.cuda._sleep(int(milliseconds * _cycles_per_ms()))
+    if is_busy or torch.cuda.is_available():
+        _multiply(round(milliseconds * _products_per_ms()))
     else:
         time.sleep(milliseconds / 1e3)
 
 
 @functools.cache
-def _cycles_per_ms() -> float:
+def _matrix() -> Any:
     import torch
 
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
-    torch.cuda._sleep(50_000_000)
-    last.record()
-    last.synchronize()
-    return 50_000_000 / first.elapsed_time(last)
+    if torch.cuda.is_available():
+        return torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    return torch.randn(128, 128)
+
+
+def _multiply(count: int) -> None:
+    import torch
+
+    with torch.no_grad():
+        for _ in range(count):
+            torch.mm(_matrix(), _matrix())
+
+
+@functools.cache
+def _products_per_ms() -> float:
+    """Measured once, before the first is used."""
+    import torch
+
+    _multiply(CALIBRATION)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    began_s = time.perf_counter()
+    _multiply(CALIBRATION)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return CALIBRATION / (1e3 * (time.perf_counter() - began_s))
 
 
 def lengthen_backward(steps: Steps) -> None:
