@@ -61,6 +61,7 @@ class GpuState(msgspec.Struct, frozen=True, omit_defaults=True):
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     nvlinks: int = 0  # active
+    used: int | None = None  # per cent of NVML's last sample period in which a kernel ran
     processes: dict[int, str] | None = None  # names by pid
     busy: dict[int, int] | None = None  # per cent of the GPU's time by pid, where it computed
 

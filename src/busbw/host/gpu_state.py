@@ -15,6 +15,7 @@ NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND: no process was busy
 def gpu_state(nvml: Any, bus: str, handle: Any) -> GpuState:
     """The state of a GPU; what NVML does not give is None."""
     power_mw = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+    rates = ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
     running = ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     sm = nvml.NVML_CLOCK_SM
     return GpuState(
@@ -32,6 +33,7 @@ def gpu_state(nvml: Any, bus: str, handle: Any) -> GpuState:
             bool(ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link))
             for link in range(nvml.NVML_NVLINK_MAX_LINKS)
         ),
+        used=rates and int(rates.gpu),
         processes=None
         if running is None
         else {entry.pid: process.name(entry.pid) for entry in running},

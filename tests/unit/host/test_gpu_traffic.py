@@ -78,6 +78,7 @@ def fake_nvml(*, pcie: bool = True, slow_us: int = 0) -> Any:
         NVML_NVLINK_MAX_LINKS=18,
         nvmlDeviceGetIndex=int,
         nvmlDeviceGetPowerUsage=lambda _: 120_400,
+        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=97, memory=3),
         nvmlDeviceGetClockInfo=lambda *_: 1410,
         nvmlDeviceGetMaxClockInfo=lambda *_: 1980,
         nvmlDeviceGetCurrentClocksEventReasons=lambda _: 0x40,
@@ -106,7 +107,7 @@ def test_what_slows_a_gpu_and_who_uses_it():
     assert (first.reasons, first.temperature_c, first.power_w) == (0x40, 88, 120)
     assert (first.pcie_width, first.pcie_width_max, first.nvlinks) == (8, 16, 17)
     assert list(first.processes or ()) == [os.getpid()]
-    assert (first.busy, second.busy) == ({7: 9}, None)
+    assert (first.busy, second.busy, first.used) == ({7: 9}, None, 97)
 
 
 def test_rate_of_pcie_is_right_over_a_wrap_of_its_counter():

@@ -42,7 +42,8 @@ def gpu(**changes: Any) -> GpuEvidence:
     state = state.__replace__(
         **{name: value for name, value in changes.items() if hasattr(state, name)}
     )
-    found = GpuEvidence(state, float(state.sm_mhz or 0), 1980.0, changes.get("shares", {}))
+    shares, used = changes.get("shares", {}), changes.get("used")
+    found = GpuEvidence(state, float(state.sm_mhz or 0), 1980.0, shares, used=used)
     found.strangers = strangers(state, PIDS)
     return found
 
@@ -132,12 +133,18 @@ def test_a_quota_that_stops_the_late_rank_is_named() -> None:
         ({"processes": {102: "a", 100: "b"}, "busy": None}, "unknown", ""),  # both are of the job
         ({"processes": {7: "b"}, "busy": {7: 40}}, "unknown", ""),  # pids of another namespace
         ({"processes": {102: "a", 9: "nvidia-cuda-mps"}, "busy": {9: 80}}, "unknown", ""),
+        (
+            {"used": 0.98},
+            "compute",
+            "ran on GPU 2 in 98.0 % of the time, on those of other ranks in",
+        ),
+        ({"used": 0.8}, "launch", "rank 2 gives its GPU work too late"),
         ({"pcie_width": 4}, "pcie", "is x4 of generation 5, those of other ranks have x16"),
         ({"nvlinks": 17}, "nvlink", "17 links are active, on others 18"),
     ],
 )
 def test_a_gpu_unlike_the_others_is_the_cause(own: dict[str, Any], cause: str, why: str) -> None:
-    gpus = {"b0": GpuEvidence(FAST, 1980.0), "b2": gpu(**own)}
+    gpus = {"b0": GpuEvidence(FAST, 1980.0, used=0.97), "b2": gpu(**own)}
     found = cause_of(look(host=HostEvidence(gpus)))
     assert found.cause == cause
     assert why in found.why
@@ -346,11 +353,12 @@ def test_samples_of_a_host_are_means_of_now_and_before(
     sent = resent = 0
     for number in range(30):
         is_slow = number >= 18
-        gpu = FAST.__replace__(sm_mhz=1200 if is_slow else 1980, reasons=4 if is_slow else 0)
+        clock, reasons = (1200, 4) if is_slow else (1980, 0)
+        gpu = FAST.__replace__(sm_mhz=clock, reasons=reasons, used=75)
         samples.take(sample(3.0 * number, sent, resent, (gpu,)))
         sent, resent = sent + (600_000 if is_slow else 300_000), resent + 30 * is_slow
     found = samples.evidence()
-    assert found.gpus["b0"].sm_mhz == 1200.0
+    assert (found.gpus["b0"].sm_mhz, found.gpus["b0"].used) == (1200.0, 0.75)
     assert found.gpus["b0"].before_mhz == pytest.approx(1980.0, rel=0.01)
     assert found.gpus["b0"].reasons == {"sw_power_cap": 1.0}
     (port,) = found.ports

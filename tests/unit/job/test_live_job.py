@@ -75,7 +75,7 @@ def test_steps_that_become_longer_are_compared_with_those_before(tmp_path: Path)
             write(tmp_path, rank, own | {"first_step": first})
         found = judge(watched.look(50.0 * first))
     assert (found.verdict, found.kind) == (Verdict.WARN, "longer")
-    assert found.message.startswith("steps are longer: 74.9")
+    assert found.message.startswith("steps are longer: 74.8")
     assert verdict(tmp_path).verdict is Verdict.PASS
 
 

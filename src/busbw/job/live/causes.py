@@ -258,6 +258,7 @@ _OF_LATE: tuple[_Rule, ...] = (
     gpu_causes.slot,
     gpu_causes.nvlink,
     _compute,
+    gpu_causes.used,
     _link,
 )
 _OF_ALL: tuple[_Rule, ...] = (gpu_causes.throttled, *_OF_ONE[:-1], network, _compute)

@@ -10,6 +10,7 @@ from busbw.job.live.host_watch import GpuEvidence
 from busbw.ui.number_formats import percent_text
 
 LEAST_FALL = 0.02  # of a clock
+LEAST_IDLE = 0.02  # of the time, by which a GPU has less to do than others
 
 
 def shared(delay: Delay) -> Cause | None:
@@ -113,6 +114,36 @@ def nvlink(delay: Delay) -> Cause | None:
         f"NVLink or PCIe of GPU {gpu.last.index}: {'; '.join(said)}",
         "busbw check; nvidia-smi nvlink -e",
         "the counters do not rise: busbw watch",
+    )
+
+
+def used(delay: Delay) -> Cause | None:
+    """Whether the late rank's GPU computed meanwhile, or had nothing to do. Those of the ranks that
+    wait run NCCL's kernels.
+    """
+    gpu, others = _gpus(delay)
+    known = [other.used for other in others if other.used is not None]
+    if not gpu or gpu.used is None or not known:
+        return None
+    share, idle = delay.us / delay.step_us, median(known) - gpu.used
+    seen = (
+        f"a kernel ran on GPU {gpu.last.index} in {percent_text(gpu.used, 1.0)} % of the time, on"
+        f" those of other ranks in {percent_text(median(known), 1.0)} %"
+    )
+    if idle >= max(LEAST_IDLE, MAINLY * share):
+        return Cause(
+            "launch",
+            f"{delay.name} gives its GPU work too late: {seen}",
+            f"py-spy dump --pid {delay.pid}  # or record -d 30: what it does meanwhile",
+            "its GPU is as busy as the others' in a profile of the step",
+        )
+    if share < LEAST_IDLE:
+        return None
+    return Cause(
+        "compute",
+        f"{delay.name} computes longer on its GPU: {seen}",
+        f"nsys profile, or torch.profiler, of rank {delay.rank} and of another one",
+        "the rank is as fast as the others with their data, or on their GPU",
     )
 
 

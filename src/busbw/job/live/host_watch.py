@@ -23,7 +23,7 @@ from busbw.watch.reader import LinkSelection, SampleReader
 from busbw.watch.watcher import Watcher
 
 EVERY_S = 3.0
-RESENT = "RetransSegs"
+RESENT, USED = "RetransSegs", "used"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # without it no GPU is missed
 LEAST_BUSY = 5  # per cent of a GPU's time
 MPS_SERVER = "nvidia-cuda-mps"  # computes for its clients, which the ranks may be
@@ -39,6 +39,7 @@ class GpuEvidence:
     before_mhz: float | None = None
     reasons: dict[str, float] = field(default_factory=dict)  # share of the readings, by name
     strangers: dict[int, str] = field(default_factory=dict)  # what is said of them, by pid
+    used: float | None = None  # share of the time in which a kernel ran
 
 
 @dataclass(slots=True)
@@ -100,8 +101,13 @@ class HostSamples:
         }
         sample, interval = self._recent[-1]
         for gpu in sample.gpus:
+            used = means.get(f"{gpu.bus} {USED}")
             found.gpus[gpu.bus] = GpuEvidence(
-                gpu, means.get(gpu.bus), self._before.get(gpu.bus), self._reasons(gpu.bus)
+                gpu,
+                sm_mhz=means.get(gpu.bus),
+                used=None if used is None else used / 100,
+                before_mhz=self._before.get(gpu.bus),
+                reasons=self._reasons(gpu.bus),
             )
         findings = self._findings()
         for flow in interval.links:
@@ -136,8 +142,11 @@ class HostSamples:
 
 
 def _levels(sample: HostSample, interval: WatchInterval) -> dict[str, float]:
-    """Clocks by bus, what ports carried by name, and resent segments."""
+    """Clocks and use by bus, what ports carried by name, and resent segments."""
     levels = {gpu.bus: float(gpu.sm_mhz) for gpu in sample.gpus if gpu.sm_mhz is not None}
+    for gpu in sample.gpus:
+        if gpu.used is not None:
+            levels[f"{gpu.bus} {USED}"] = float(gpu.used)
     for flow in interval.links:
         known = [value for value in (flow.tx, flow.rx) if value is not None]
         if known:

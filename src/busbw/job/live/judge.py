@@ -23,9 +23,9 @@ from busbw.pattern.lateness.text import late_lines, none_line
 from busbw.pattern.pending_collective import Outstanding
 from busbw.ui.number_formats import time_text
 
-HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest steps
+# At least so long, and so many of the second longest step: the longest one may be a fault too.
+HELD_S, HELD_STEPS = 10.0, 1.5
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
-LONGER = 1.25  # times the usual step, over 10 s and over 30 s
 UNKNOWN_SHARE = 0.5  # of a step: where a rank could be later than that unseen, nothing is known
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
@@ -139,7 +139,7 @@ def _waited_s(look: JobLook, call: Outstanding) -> float:
 
 
 def _limit_s(look: JobLook) -> float:
-    return max(HELD_S, HELD_STEPS * US * look.times.longest_us if look.times else 0.0)
+    return max(HELD_S, HELD_STEPS * US * look.times.long_us if look.times else 0.0)
 
 
 def _stacks(look: JobLook, ranks: Sequence[int]) -> str:
@@ -212,9 +212,7 @@ def _is_often(late: RankDelay, found: Lateness) -> bool:
 
 def _longer(look: JobLook) -> LiveVerdict | None:
     times = look.times
-    if not times or not times.usual_us:
-        return None
-    if min(times.now_us, times.window_us) < LONGER * times.usual_us:
+    if not times or not times.usual_us or not times.is_longer:
         return None
     known = f"; no rank is late by {time_text(US * times.late.bound_us)}" if times.late else ""
     return LiveVerdict(

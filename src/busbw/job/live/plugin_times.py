@@ -6,6 +6,7 @@ Of ranks without times, only the time of a step is known.
 
 import time
 from collections.abc import Sequence
+from heapq import nlargest
 from pathlib import Path
 from statistics import fmean, median
 
@@ -91,9 +92,9 @@ class PluginTimes:
         earlier = [us for at_s, us in self._medians_us if at_s < now_s - WINDOW_S]
         found = StepTimes(
             now_us=median(steps_us[len(steps_us) // 2 :]),
-            window_us=median(steps_us),
+            lasting_us=median(steps_us),
             usual_us=median(earlier) if len(earlier) >= EARLIER else None,
-            longest_us=max(steps_us),
+            long_us=min(nlargest(2, steps_us)),
             wait_us=None,
             late=None,
             unjudged=reason,

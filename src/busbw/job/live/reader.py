@@ -21,7 +21,7 @@ from busbw.job.live.files import HostFiles, HostNews, Identity, RankNews
 from busbw.job.live.host_watch import HostEvidence, joined, of_host
 from busbw.job.live.plugin_ranks import PluginRanks
 from busbw.job.live.rank_use import RankCounts, RankEvidence
-from busbw.job.live.steps import JobSteps, LiveSteps
+from busbw.job.live.steps import USUAL, JobSteps, LiveSteps
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.job.live.words import ranks_text
 from busbw.pattern.collector import Collector
@@ -321,10 +321,11 @@ class JobFolder:
 
     def _rank_evidence(self, rank: _WatchedRank) -> RankEvidence:
         counts = self._uses.get(rank.reader, {}).get(rank.news.rank)
-        mean_us, usual_us = (
-            (self._times.mean_us, self._times.usual_mean_us) if self._times else (0.0, None)
-        )
-        evidence = counts.evidence(mean_us, usual_us) if counts else RankEvidence()
+        times, evidence = self._times, RankEvidence()
+        if counts and times:
+            evidence = counts.evidence(times.mean_us, times.usual_mean_us, times.seconds)
+        elif counts:
+            evidence = counts.evidence(0.0, None)
         evidence.doing_s = rank.news.doing_s
         evidence.gpu = of_host(rank.reader, evidence.gpu)
         return evidence
@@ -335,7 +336,8 @@ class JobFolder:
         hosts = {number: rank.news.host for number, rank in ranks.items()}
         times = JobSteps(world, steps, hosts).compare()
         if times and times.wait_mean_us is not None:
-            self._least_wait_us = min(self._least_wait_us, times.wait_mean_us)
+            if times.seconds >= USUAL.seconds:
+                self._least_wait_us = min(self._least_wait_us, times.wait_mean_us)
             times.wait_more_us = times.wait_mean_us - self._least_wait_us
         return times
 

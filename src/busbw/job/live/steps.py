@@ -2,26 +2,62 @@
 
 import math
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
 from operator import itemgetter
 from statistics import fmean, median
 
 import msgspec
 
-from busbw.core.lateness import GRADIENTS, Lateness
+from busbw.core.lateness import GRADIENTS, Lateness, RankDelay
 from busbw.job.live.types import StepTimes
-from busbw.pattern.lateness.judge import JobRanks, StepsJudge, steps_judge
+from busbw.pattern.lateness.judge import JobRanks, MeanDelay, steps_judge
 from busbw.pattern.lateness.waits import StepWaits
 
-WINDOWS_S = (10.0, 30.0)  # in which ranks are compared: a late rank is so in both
-LEAST_STEPS, MOST_STEPS = 50, 600  # of the window
-MOST_VALUES = 100_000  # of the window, of all ranks
-EARLIER_STEPS = 3000  # before the window, whose median is the usual time
-KEPT_STEPS = EARLIER_STEPS + MOST_STEPS
+
+@dataclass(frozen=True, slots=True)
+class StepWindow:
+    """The last seconds, of at least and at most so many steps.
+
+    A rank is named by it if its delay is `share` of a step. Steps of `most_values` of all ranks are
+    compared at most.
+    """
+
+    seconds: float
+    least: int
+    most: int
+    share: float = 0.0
+    most_values: int = 100_000
+
+    def most_steps(self, ranks: int) -> int:
+        """That are compared of so many ranks."""
+        return max(self.least, min(self.most, self.most_values // ranks))
+
+    def steps(self, numbers: Sequence[int], times_us: Mapping[int, float], ranks: int) -> list[int]:
+        """Those of these steps that are in it."""
+        steps, total_us = 0, 0.0
+        for at in reversed(numbers[-self.most_steps(ranks) :]):
+            total_us += times_us[at]
+            if steps >= self.least and total_us > 1e6 * self.seconds:
+                break
+            steps += 1
+        return list(numbers[-steps:])
+
+
+# A large delay is seen in a few steps. A small one needs many, and more of them if it is smaller.
+SHORT = StepWindow(5.0, least=20, most=600, share=0.08)
+USUAL = StepWindow(30.0, least=50, most=600)
+LONG = StepWindow(300.0, least=50, most=3000, most_values=30_000)
+LASTING_S = 12.0  # steps that are longer are so for that time
+EARLIER_STEPS = 3000  # before USUAL, whose median is the usual time
+KEPT_STEPS = EARLIER_STEPS + USUAL.most
 TIMED_RANKS = 16  # all ranks are equally long in a step: of many, so many say how long
-USUAL = 0.95  # of the steps before the window, without the longest
+WITHOUT_LONGEST = 0.95  # of the steps before
+GAPS = 3.0  # usual ones between the large delays of a rank that is late at times: then it was so
 CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
+STEADY = 0.8  # of its delay in SHORT, that a rank has in a longer window
+LASTS = 0.5  # of its delay in a longer window, that a rank has in SHORT too
 
 
 def _doubles() -> "array[float]":
@@ -55,7 +91,7 @@ class LiveSteps:
                 values.extend([math.nan] * (first - self.first - len(values)))
             values[first - self.first :] = array("d", known[: len(times_us)])
         excess = len(self.times_us) - KEPT_STEPS
-        if excess > MOST_STEPS:
+        if excess > USUAL.most:
             self.first += excess
             del self.times_us[:excess], self.waits_us[:excess]
 
@@ -86,50 +122,117 @@ class JobSteps:
 
     def _times(self, ranks: dict[int, LiveSteps], times_us: dict[int, float]) -> StepTimes:
         numbers = list(times_us)
-        most = max(LEAST_STEPS, min(MOST_STEPS, MOST_VALUES // len(ranks)))
-        recent, window = (_window(numbers[-most:], times_us, seconds) for seconds in WINDOWS_S)
-        earlier = [times_us[at] for at in numbers[: -len(window)]]
-        waits = {number: _chosen(steps, window) for number, steps in ranks.items()}
-        by_step = list(zip(*waits.values(), strict=True))
-        is_usual = len(earlier) >= LEAST_STEPS
-        kept = [at for at, values in enumerate(by_step) if not math.isnan(sum(values))]
-        judge = self._judge(waits, kept, window, times_us)
-        late = judge.lateness(GRADIENTS) if judge else None
-        now = [at for at in kept if window[at] >= recent[0]]
-        if late and late.late and len(now) < len(kept):
-            now_judge = self._judge(waits, now, window, times_us)
-            late = _still(late, now_judge.lateness(GRADIENTS) if now_judge else None)
-        least = [min(by_step[at]) for at in kept]
-        before = _least_waits(ranks, numbers[: -len(window)][:most])
-        return StepTimes(
-            now_us=median(times_us[at] for at in recent),
-            window_us=median(times_us[at] for at in window),
+        short, usual = (
+            _ComparedSteps.of(self, ranks, window, times_us) for window in (SHORT, USUAL)
+        )
+        earlier_numbers = numbers[: -len(usual.numbers)]
+        earlier = [times_us[at] for at in earlier_numbers]
+        is_usual = len(earlier) >= USUAL.least
+        lasting = StepWindow(LASTING_S, SHORT.least, USUAL.most).steps(
+            numbers, times_us, len(ranks)
+        )
+        found = StepTimes(
+            now_us=median(short.steps_us),
+            lasting_us=median(times_us[at] for at in lasting),
             usual_us=median(earlier) if is_usual else None,
-            longest_us=max(times_us.values()),
-            wait_us=median(least) if least else None,
-            late=late,
-            delays=judge.means() if judge else {},
-            mean_us=fmean(times_us[at] for at in window),
-            usual_mean_us=_mean(earlier[:MOST_STEPS]) if is_usual else None,
-            wait_mean_us=fmean(least) if least else None,
-            wait_grew_us=fmean(least) - _mean(before) if least and before else None,
+            long_us=min(nlargest(2, times_us.values())),
+            wait_us=median(usual.least_waits_us) if usual.least_waits_us else None,
+            late=usual.only([]).late,
+            usual_mean_us=_mean(earlier[: USUAL.most]) if is_usual else None,
+        )
+        shown = short if found.is_longer else usual
+        late = _latest(short.names(SHORT.share), usual.lasting(short))
+        if late is None and LONG.most_steps(len(ranks)) > len(usual.numbers):
+            late = _ComparedSteps.of(self, ranks, LONG, times_us).lasting(short)
+        if late:
+            shown, found.late = late, late.late
+        before = _least_waits(ranks, earlier_numbers[: len(usual.numbers)])
+        waits = shown.least_waits_us
+        return replace(
+            found,
+            seconds=shown.window.seconds,
+            mean_us=fmean(shown.steps_us),
+            wait_mean_us=fmean(waits) if waits else None,
+            wait_grew_us=fmean(waits) - _mean(before) if waits and before else None,
+            delays=shown.delays,
         )
 
-    def _judge(
-        self,
-        waits: dict[int, Sequence[float]],
-        kept: Sequence[int],
-        window: Sequence[int],
-        times_us: dict[int, float],
-    ) -> StepsJudge | None:
-        """Compares the ranks in the steps at these places of the window."""
+
+@dataclass(frozen=True, slots=True)
+class _ComparedSteps:
+    """The ranks in the steps of a window, those that all of them timed."""
+
+    window: StepWindow
+    numbers: Sequence[int]
+    steps_us: Sequence[float]
+    least_waits_us: Sequence[float]  # of the rank that waited least
+    late: Lateness | None = None
+    delays: Mapping[int, MeanDelay] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        job: JobSteps,
+        ranks: Mapping[int, LiveSteps],
+        window: StepWindow,
+        times_us: Mapping[int, float],
+    ) -> "_ComparedSteps":
+        numbers = window.steps(list(times_us), times_us, len(ranks))
+        waits = {rank: _chosen(steps, numbers) for rank, steps in ranks.items()}
+        by_step = list(zip(*waits.values(), strict=True))
+        kept = [at for at, values in enumerate(by_step) if not math.isnan(sum(values))]
+        steps_us = [times_us[at] for at in numbers]
+        found = cls(window, numbers, steps_us, [min(by_step[at]) for at in kept])
         if min(len(waits), len(kept)) < 2:
-            return None
-        numbers, of_kept = [window[at] for at in kept], itemgetter(*kept)
-        chosen = {rank: of_kept(values) for rank, values in waits.items()}
-        times = StepWaits([times_us[at] for at in numbers], chosen, numbers=numbers)
-        job = JobRanks(self.world, self.hosts)
-        return steps_judge(times, job, CONFIDENCE)
+            return found
+        of_kept = itemgetter(*kept)
+        times = StepWaits(
+            list(of_kept(steps_us)),
+            {rank: of_kept(values) for rank, values in waits.items()},
+            numbers=list(of_kept(numbers)),
+        )
+        judge = steps_judge(times, JobRanks(job.world, job.hosts), CONFIDENCE)
+        if judge is None:
+            return found
+        return replace(found, late=judge.lateness(GRADIENTS), delays=judge.means())
+
+    @property
+    def named(self) -> Sequence[RankDelay]:
+        return self.late.late if self.late else []
+
+    def names(self, share: float) -> "_ComparedSteps | None":
+        """With the ranks alone that are late by so much of a step in each; None without any."""
+        least_us = share * fmean(self.steps_us)
+        return self._if_any([one for one in self.named if one.us >= least_us and not one.at_times])
+
+    def lasting(self, short: "_ComparedSteps") -> "_ComparedSteps | None":
+        """With the ranks alone that still are late; None without any."""
+        return self._if_any([one for one in self.named if self._lasts(one, short)])
+
+    def _lasts(self, late: RankDelay, short: "_ComparedSteps") -> bool:
+        if late.at_times:
+            return self.numbers[-1] - late.at_times.last <= GAPS * late.at_times.gap
+        own = short.delays.get(late.rank)
+        return own is None or own.us >= LASTS * late.us
+
+    def _if_any(self, late: Sequence[RankDelay]) -> "_ComparedSteps | None":
+        return self.only(late) if late else None
+
+    def only(self, late: Sequence[RankDelay]) -> "_ComparedSteps":
+        """Without other late ranks."""
+        kept = self.late and msgspec.structs.replace(self.late, late=list(late))
+        return replace(self, late=kept)
+
+
+def _latest(short: _ComparedSteps | None, usual: _ComparedSteps | None) -> _ComparedSteps | None:
+    """What the longer window names, whose figures are steadier, unless the delay has grown since
+    then.
+    """
+    if short is None or usual is None:
+        return short or usual
+    before = {one.rank: one.us for one in usual.named}
+    has_grown = any(STEADY * one.us > before.get(one.rank, 0.0) for one in short.named)
+    return short if has_grown else usual
 
 
 def _least_waits(ranks: dict[int, LiveSteps], numbers: Sequence[int]) -> list[float]:
@@ -142,16 +245,7 @@ def _least_waits(ranks: dict[int, LiveSteps], numbers: Sequence[int]) -> list[fl
 
 def _mean(values: Sequence[float]) -> float:
     """Without the largest, such as those of the first steps of a training."""
-    return fmean(sorted(values)[: math.ceil(USUAL * len(values))])
-
-
-def _still(late: Lateness, now: Lateness | None) -> Lateness:
-    """Without the ranks that are not late now, but for those that are at times."""
-    if now is None:
-        return late
-    named = {one.rank for one in now.late}
-    kept = [one for one in late.late if one.at_times or one.rank in named]
-    return msgspec.structs.replace(late, late=kept)
+    return fmean(sorted(values)[: math.ceil(WITHOUT_LONGEST * len(values))])
 
 
 def _chosen(steps: LiveSteps, numbers: Sequence[int]) -> Sequence[float]:
@@ -162,14 +256,3 @@ def _chosen(steps: LiveSteps, numbers: Sequence[int]) -> Sequence[float]:
         return values
     places = [at - first for at in numbers]
     return itemgetter(*places)(values) if len(places) > 1 else [values[places[0]]]
-
-
-def _window(numbers: Sequence[int], times_us: dict[int, float], seconds: float) -> Sequence[int]:
-    """The steps of the last seconds, from LEAST_STEPS on."""
-    steps, total_us = 0, 0.0
-    for at in reversed(numbers):
-        total_us += times_us[at]
-        if steps >= LEAST_STEPS and total_us > seconds * 1e6:
-            break
-        steps += 1
-    return numbers[-steps:]

@@ -46,8 +46,8 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     late_s: Annotated[
         float | None,
         Meta(
-            description="in each step of the last 30 s, than the median of the other ranks; below 0"
-            " if it is earlier"
+            description="in each step of the last 30 s, or of 5 s if it has just begun, than the"
+            " median of the other ranks; below 0 if it is earlier"
         ),
     ] = None
     late_low_s: Annotated[
@@ -59,25 +59,38 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     ] = ""
 
 
+LONGER = 1.25  # times the usual step, lately and for a while
+
+
 @dataclass(slots=True)
 class StepTimes:
-    """Of the last steps that all ranks have: medians of the last 10 s, of the last 30 s, and of
-    those before, None for too few; and the longest that was read.
+    """Of the last steps that all ranks have: medians of the last 5 s, of a while, and of those
+    before the last 30 s, None for too few; and the second longest that was read.
+
+    Means are of `seconds`: of the window in which a rank is late or steps are longer, else of 30.
     """
 
     now_us: float
-    window_us: float
+    lasting_us: float
     usual_us: float | None
-    longest_us: float
+    long_us: float
     wait_us: float | None  # of the rank that waited least
     late: Lateness | None
-    mean_us: float = 0.0  # of the last 30 s, as causes are means
+    seconds: float = 30.0
+    mean_us: float = 0.0
     usual_mean_us: float | None = None  # of the first of those before
     wait_mean_us: float | None = None  # of the rank that waited least
     wait_grew_us: float | None = None  # the mean of the rank that waited least
     wait_more_us: float | None = None  # the same, than at any time since the watch began
     delays: Mapping[int, MeanDelay] = field(default_factory=dict)  # of each rank
     unjudged: str = ""  # why it is unknown who is late
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether steps are longer than usual."""
+        if not self.usual_us:
+            return False
+        return min(self.now_us, self.lasting_us) >= LONGER * self.usual_us
 
 
 @dataclass(slots=True)
