@@ -55,7 +55,7 @@ class Job:
         self.words = [control(folder, rank) for rank in range(options.ranks)]
         for words in self.words:
             words[Word.COMPUTE_MS], words[Word.METRICS_EVERY] = options.compute, options.metrics
-            words[Word.BUSY] = options.busy
+            words[Word.PRODUCTS] = options.products
         self._log = (folder / "log").open("wb")
         self._programs = [self._start(host) for host in range(options.hosts)]
         self.verdicts = Verdicts()
@@ -229,6 +229,14 @@ def run_clean(options: argparse.Namespace, lab: Any) -> None:
         job.end()
 
 
+def products(options: argparse.Namespace) -> float:
+    """Of matrices in a millisecond: how ranks compute; 0 if they sleep in place of a GPU."""
+    if not options.busy and not has_gpus():
+        return 0.0
+    line = [sys.executable, str(HERE / "job_faults_rank.py")]
+    return float(subprocess.run(line, check=True, stdout=subprocess.PIPE, timeout=120).stdout)
+
+
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -270,6 +278,7 @@ def main() -> None:
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    options.products = products(options) if not options.count else 0.0
     if not options.count:
         run = run_clean if options.clean else run_faults
         with contextlib.ExitStack() as undo:

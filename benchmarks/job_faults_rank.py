@@ -9,6 +9,7 @@ the training runs. On machines without GPUs, scripts that were written for some 
 import contextlib
 import functools
 import gc
+import math
 import mmap
 import os
 import random
@@ -22,19 +23,19 @@ from typing import Any
 CONTROL = "JOB_FAULTS"
 SIZE = 4096  # bytes of the file
 PAUSE_LIMIT_S = 600.0
-CALIBRATION = 200  # products of matrices
+CALIBRATION, TRIES = 200, 20  # products of matrices
 
 
 class Word(IntEnum):
-    """What the numbers of a rank's file are. All are 0 at first, but the first two."""
+    """What the numbers of a rank's file are. All are 0 at first, but the first few."""
 
     COMPUTE_MS = 0  # added to each backward, for the work that a GPU would do; its spread is 2 %
-    BUSY = auto()  # 1: it occupies a CPU, 0: it sleeps
     SLOW = auto()  # share by which the rank's steps are longer, in its backward
     EVERY = auto()  # only each so many steps; 0: each
     LOADER_MS = auto()  # each batch comes later
     SKIP = auto()  # 1: once the rank does not call the all_reduce of its metrics
     ODD_SIZE = auto()  # 1: once it calls that with another size
+    PRODUCTS = auto()  # of matrices in a millisecond, by which it computes; 0: it sleeps
     METRICS_EVERY = auto()  # steps between these calls; 0: none
     GARBAGE = auto()  # objects that this rank's collector goes through, at its own pace
     EVALUATE_EVERY = auto()  # steps between pauses of all ranks
@@ -90,7 +91,7 @@ class Steps:
         usual_ms = words[Word.COMPUTE_MS]
         slow = words[Word.SLOW] if self._count % max(1, int(words[Word.EVERY])) == 0 else 0.0
         more_ms = words[Word.STEP_MS] * slow
-        compute(usual_ms * self._random.gauss(1.0, 0.02) + more_ms, bool(words[Word.BUSY]))
+        compute(usual_ms * self._random.gauss(1.0, 0.02) + more_ms, words[Word.PRODUCTS])
 
     def _collect_garbage(self, objects: int) -> None:
         if len(self._garbage) != objects:
@@ -113,14 +114,12 @@ class Steps:
         dist.all_reduce(torch.ones(elements, device=device))
 
 
-def compute(milliseconds: float, is_busy: bool) -> None:
-    """Multiply on the GPU, or on a CPU; or sleep in place of a GPU."""
-    import torch
-
+def compute(milliseconds: float, products: float) -> None:
+    """Multiply matrices, so many in a millisecond; without any, sleep in place of a GPU."""
     if milliseconds <= 0:
         return
-    if is_busy or torch.cuda.is_available():
-        _multiply(round(milliseconds * _products_per_ms()))
+    if products:
+        _multiply(round(milliseconds * products))
     else:
         time.sleep(milliseconds / 1e3)
 
@@ -142,19 +141,19 @@ def _multiply(count: int) -> None:
             torch.mm(_matrix(), _matrix())
 
 
-@functools.cache
-def _products_per_ms() -> float:
-    """Measured once, before the first is used."""
+def products_per_ms() -> float:
+    """On a GPU, or on a CPU: the most of some tries. All ranks get the same number."""
     import torch
 
-    _multiply(CALIBRATION)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    began_s = time.perf_counter()
-    _multiply(CALIBRATION)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return CALIBRATION / (1e3 * (time.perf_counter() - began_s))
+    torch.set_num_threads(1)
+    best_s = math.inf
+    for _ in range(TRIES):
+        began_s = time.perf_counter()
+        _multiply(CALIBRATION)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        best_s = min(best_s, time.perf_counter() - began_s)
+    return CALIBRATION / (1e3 * best_s)
 
 
 def lengthen_backward(steps: Steps) -> None:
@@ -237,7 +236,10 @@ def _without_gpus(to: Any) -> Any:
 
 
 def main() -> None:
-    """Run the script as the main program."""
+    """Run the script as the main program; without one, print how many products a ms takes."""
+    if len(sys.argv) == 1:
+        print(products_per_ms())
+        return
     rank = int(os.environ["RANK"])
     words = control(Path(os.environ[CONTROL]), rank)
     import torch

@@ -35,11 +35,6 @@ class Recurrence(msgspec.Struct, omit_defaults=True, frozen=True):
     last: Count
     every: Count = 0  # each so many steps; 0 if not periodic
 
-    @property
-    def gap(self) -> float:
-        """Steps from one to the next, in the mean."""
-        return (self.last - self.first) / max(1, self.steps - 1)
-
 
 class RankDelay(msgspec.Struct, omit_defaults=True, frozen=True):
     """A rank that needed longer than the others before it communicated."""

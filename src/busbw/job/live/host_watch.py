@@ -230,7 +230,7 @@ def _by_local_rank(host: HostEvidence, pid: int) -> str:
         if word.startswith(name)
     }
     place = values.get(LOCAL_RANK, b"")
-    if not place.isdigit():
+    if not place.isdigit() or values.get(VISIBLE) == b"":
         return ""
     visible = [word for word in values.get(VISIBLE, b"").split(b",") if word]
     if visible:

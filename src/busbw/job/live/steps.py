@@ -20,14 +20,14 @@ from busbw.pattern.lateness.waits import StepWaits
 class StepWindow:
     """The last seconds, of at least and at most so many steps.
 
-    A rank is named by it if its delay is `share` of a step. Steps of `most_values` of all ranks are
-    compared at most.
+    A rank is named by it if the lower end of its delay's interval is `share` of a step. Steps of
+    `most_values` of all ranks are compared at most.
     """
 
     seconds: float
     least: int
     most: int
-    share: float = 0.0
+    share: float = 0.01
     most_values: int = 100_000
 
     def most_steps(self, ranks: int) -> int:
@@ -46,18 +46,19 @@ class StepWindow:
 
 
 # A large delay is seen in a few steps. A small one needs many, and more of them if it is smaller.
-SHORT = StepWindow(5.0, least=20, most=600, share=0.08)
+SHORT = StepWindow(5.0, least=20, most=600, share=0.05)
+MIDDLE = StepWindow(12.0, least=20, most=600, share=0.02)
 USUAL = StepWindow(30.0, least=50, most=600)
 LONG = StepWindow(300.0, least=50, most=3000, most_values=30_000)
-LASTING_S = 12.0  # steps that are longer are so for that time
 EARLIER_STEPS = 3000  # before USUAL, whose median is the usual time
 KEPT_STEPS = EARLIER_STEPS + USUAL.most
 TIMED_RANKS = 16  # all ranks are equally long in a step: of many, so many say how long
 WITHOUT_LONGEST = 0.95  # of the steps before
-GAPS = 3.0  # usual ones between the large delays of a rank that is late at times: then it was so
 CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
 STEADY = 0.8  # of its delay in SHORT, that a rank has in a longer window
 LASTS = 0.5  # of its delay in a longer window, that a rank has in SHORT too
+# Of a rank that is late at times: of its large delays, this share is in this last part of a window.
+LATER_SHARE, LATER = 0.25, 0.5
 
 
 def _doubles() -> "array[float]":
@@ -122,18 +123,19 @@ class JobSteps:
 
     def _times(self, ranks: dict[int, LiveSteps], times_us: dict[int, float]) -> StepTimes:
         numbers = list(times_us)
-        short, usual = (
-            _ComparedSteps.of(self, ranks, window, times_us) for window in (SHORT, USUAL)
-        )
+        compared: list[_ComparedSteps] = []
+        for window in (SHORT, MIDDLE, USUAL):
+            steps = window.steps(numbers, times_us, len(ranks))
+            is_same = compared and len(compared[-1].numbers) == len(steps)
+            one = compared[-1] if is_same else self._compared(ranks, steps, times_us)
+            compared.append(replace(one, window=window))
+        short, middle, usual = compared
         earlier_numbers = numbers[: -len(usual.numbers)]
         earlier = [times_us[at] for at in earlier_numbers]
         is_usual = len(earlier) >= USUAL.least
-        lasting = StepWindow(LASTING_S, SHORT.least, USUAL.most).steps(
-            numbers, times_us, len(ranks)
-        )
         found = StepTimes(
             now_us=median(short.steps_us),
-            lasting_us=median(times_us[at] for at in lasting),
+            lasting_us=median(middle.steps_us),
             usual_us=median(earlier) if is_usual else None,
             long_us=min(nlargest(2, times_us.values())),
             wait_us=median(usual.least_waits_us) if usual.least_waits_us else None,
@@ -141,9 +143,10 @@ class JobSteps:
             usual_mean_us=_mean(earlier[: USUAL.most]) if is_usual else None,
         )
         shown = short if found.is_longer else usual
-        late = _latest(short.names(SHORT.share), usual.lasting(short))
+        late = _steadiest([one.lasting(short) for one in compared])
         if late is None and LONG.most_steps(len(ranks)) > len(usual.numbers):
-            late = _ComparedSteps.of(self, ranks, LONG, times_us).lasting(short)
+            steps = LONG.steps(numbers, times_us, len(ranks))
+            late = replace(self._compared(ranks, steps, times_us), window=LONG).lasting(short)
         if late:
             shown, found.late = late, late.late
         before = _least_waits(ranks, earlier_numbers[: len(usual.numbers)])
@@ -157,32 +160,14 @@ class JobSteps:
             delays=shown.delays,
         )
 
-
-@dataclass(frozen=True, slots=True)
-class _ComparedSteps:
-    """The ranks in the steps of a window, those that all of them timed."""
-
-    window: StepWindow
-    numbers: Sequence[int]
-    steps_us: Sequence[float]
-    least_waits_us: Sequence[float]  # of the rank that waited least
-    late: Lateness | None = None
-    delays: Mapping[int, MeanDelay] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        job: JobSteps,
-        ranks: Mapping[int, LiveSteps],
-        window: StepWindow,
-        times_us: Mapping[int, float],
+    def _compared(
+        self, ranks: Mapping[int, LiveSteps], numbers: Sequence[int], times_us: Mapping[int, float]
     ) -> "_ComparedSteps":
-        numbers = window.steps(list(times_us), times_us, len(ranks))
         waits = {rank: _chosen(steps, numbers) for rank, steps in ranks.items()}
         by_step = list(zip(*waits.values(), strict=True))
         kept = [at for at, values in enumerate(by_step) if not math.isnan(sum(values))]
         steps_us = [times_us[at] for at in numbers]
-        found = cls(window, numbers, steps_us, [min(by_step[at]) for at in kept])
+        found = _ComparedSteps(numbers, steps_us, [min(by_step[at]) for at in kept])
         if min(len(waits), len(kept)) < 2:
             return found
         of_kept = itemgetter(*kept)
@@ -191,29 +176,47 @@ class _ComparedSteps:
             {rank: of_kept(values) for rank, values in waits.items()},
             numbers=list(of_kept(numbers)),
         )
-        judge = steps_judge(times, JobRanks(job.world, job.hosts), CONFIDENCE)
+        judge = steps_judge(times, JobRanks(self.world, self.hosts), CONFIDENCE)
         if judge is None:
             return found
-        return replace(found, late=judge.lateness(GRADIENTS), delays=judge.means())
+        late = judge.lateness(GRADIENTS)
+        large = {one.rank: judge.large_steps(one.rank) for one in late.late if one.at_times}
+        return replace(found, late=late, delays=judge.means(), large=large)
+
+
+@dataclass(frozen=True, slots=True)
+class _ComparedSteps:
+    """The ranks in the steps of a window, those that all of them timed."""
+
+    numbers: Sequence[int]
+    steps_us: Sequence[float]
+    least_waits_us: Sequence[float]  # of the rank that waited least
+    late: Lateness | None = None
+    delays: Mapping[int, MeanDelay] = field(default_factory=dict)
+    large: Mapping[int, Sequence[int]] = field(default_factory=dict)  # numbers of steps by rank
+    window: StepWindow = USUAL
 
     @property
     def named(self) -> Sequence[RankDelay]:
         return self.late.late if self.late else []
 
-    def names(self, share: float) -> "_ComparedSteps | None":
-        """With the ranks alone that are late by so much of a step in each; None without any."""
-        least_us = share * fmean(self.steps_us)
-        return self._if_any([one for one in self.named if one.us >= least_us and not one.at_times])
-
     def lasting(self, short: "_ComparedSteps") -> "_ComparedSteps | None":
         """With the ranks alone that still are late; None without any."""
         return self._if_any([one for one in self.named if self._lasts(one, short)])
 
+    def _is_sure(self, late: RankDelay) -> bool:
+        return late.low_us >= self.window.share * fmean(self.steps_us)
+
     def _lasts(self, late: RankDelay, short: "_ComparedSteps") -> bool:
         if late.at_times:
-            return self.numbers[-1] - late.at_times.last <= GAPS * late.at_times.gap
+            if self.window.seconds < USUAL.seconds:
+                return False
+            large = self.large.get(late.rank, ())
+            middle = self.numbers[round(LATER * len(self.numbers))]
+            later = sum(number >= middle for number in large)
+            return late.us > 0 and later >= LATER_SHARE * len(large)
         own = short.delays.get(late.rank)
-        return own is None or own.us >= LASTS * late.us
+        return self._is_sure(late) and (own is None or own.us >= LASTS * late.us)
 
     def _if_any(self, late: Sequence[RankDelay]) -> "_ComparedSteps | None":
         return self.only(late) if late else None
@@ -224,15 +227,19 @@ class _ComparedSteps:
         return replace(self, late=kept)
 
 
-def _latest(short: _ComparedSteps | None, usual: _ComparedSteps | None) -> _ComparedSteps | None:
-    """What the longer window names, whose figures are steadier, unless the delay has grown since
-    then.
+def _steadiest(named: Sequence[_ComparedSteps | None]) -> _ComparedSteps | None:
+    """What the longest window names, whose figures are steadier, unless the delay has grown since
+    then; the windows are in ascending order.
     """
-    if short is None or usual is None:
-        return short or usual
-    before = {one.rank: one.us for one in usual.named}
-    has_grown = any(STEADY * one.us > before.get(one.rank, 0.0) for one in short.named)
-    return short if has_grown else usual
+    found = [one for one in named if one]
+    if not found:
+        return None
+    least = {one.rank: STEADY * one.us for one in found[0].named}
+    for one in reversed(found):
+        own = {late.rank: late.us for late in one.named}
+        if all(own.get(rank, 0.0) >= us for rank, us in least.items()):
+            return one
+    return found[0]
 
 
 def _least_waits(ranks: dict[int, LiveSteps], numbers: Sequence[int]) -> list[float]:

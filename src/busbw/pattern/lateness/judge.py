@@ -169,6 +169,11 @@ class StepsJudge:
             >= MIN_SHARE * self._step_us * len(self._kept)
         }
 
+    def large_steps(self, rank: int) -> list[int]:
+        """The numbers of the steps in which a rank was late by far more than is usual."""
+        numbers = self._numbers()
+        return [numbers[at] for at in self._large(rank)]
+
     def _large(self, rank: int) -> list[int]:
         """The steps in which a rank was late by far more than is usual for the ranks."""
         limit = max(RARE_SHARE * self._step_us, DEVIATIONS * self._usual_us)
