@@ -134,17 +134,23 @@ def _set_rate(host: Any, rate_mbit: float) -> None:
 
 
 def by_drops(percent: float) -> Do:
-    """So many of the packets that the rank's host sends are dropped."""
+    """So many of the packets that the rank's host sends are lost on the way.
+
+    They are dropped where they arrive: of a packet that cannot leave, TCP of its host is told.
+    """
 
     @contextlib.contextmanager
     def do(job: Job, rank: int) -> Iterator[None]:
         host = job.lab.hosts[job.host_of(rank)]
+        others = [other for other in job.lab.hosts if other.name != host.name]
         chance = [] if percent >= 100 else f"numgen random mod 1000 < {10 * percent:.0f}".split()
-        _nft(host, "add table inet faults")
-        _nft(host, "add chain inet faults out { type filter hook output priority 0 ; }")
-        _nft(host, "add rule inet faults out oifname", host.interface, *chance, "drop")
+        for other in others:
+            _nft(other, "add table inet faults")
+            _nft(other, "add chain inet faults in { type filter hook prerouting priority -300 ; }")
+            _nft(other, "add rule inet faults in ip saddr", host.address, *chance, "drop")
         yield
-        _nft(host, "delete table inet faults")
+        for other in others:
+            _nft(other, "delete table inet faults")
 
     return do
 

@@ -29,6 +29,7 @@ from busbw.ui.number_formats import time_text
 
 UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
 PARTLY = 0.25  # of a delay
+SLOW_SHARE = 0.1  # of the steps before: by which they are longer for a slow link
 WAITS = (WAITING, BLOCKED, INPUT, SAVE)  # of which a rank that computes well has none
 _Rule = Callable[[Delay], Cause | None]
 
@@ -49,6 +50,9 @@ def _late(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     times = look.times
     if not times or not times.late:
         return found
+    slow = _slow_link(look)
+    if slow:
+        return slow
     late = next(one for one in times.late.late if one.rank == found.suspects[0])
     named = [one.rank for one in times.late.late]
     others = [evidence.now for rank, evidence in look.evidence.items() if rank not in named] or [
@@ -86,6 +90,21 @@ def _longer(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     for rank, own in grew.items() if cause is None else ():
         cause = cause or _first(_OF_ONE, Delay(look, us, step_us, own, look.evidence[rank], rank))
     return (cause or _unknown(of_all)).of(found)
+
+
+def _slow_link(look: JobLook) -> LiveVerdict | None:
+    """Steps are longer for a part of the network that is told: who is late waits for it, too."""
+    times = look.times
+    if not times or not times.usual_mean_us or times.wait_grew_us is None:
+        return None
+    us, step_us = times.mean_us - times.usual_mean_us, times.usual_mean_us
+    if us < SLOW_SHARE * step_us:
+        return None
+    cause = network(Delay(look, us, step_us, {GRADIENTS: times.wait_grew_us}))
+    if not cause or not cause.ranks:
+        return None
+    text = f"steps are longer: {time_text(US * times.mean_us)}, before {time_text(US * step_us)}"
+    return cause.of(LiveVerdict(Verdict.WARN, "longer", text))
 
 
 def _grown(rank: RankEvidence) -> dict[str, float]:

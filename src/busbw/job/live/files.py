@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from busbw.host import process, process_times
+from busbw.host.tcp_sockets import ProcessSockets
+from busbw.job.live.connections import HostConnections
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
 from busbw.job.live.local_process import LocalProcess
 from busbw.job.live.rank_use import STEPS, TIMED, RankCounts, RankUse
@@ -150,6 +152,7 @@ class HostFiles:
         self._versions: dict[str, object] = {}  # what tells a version of a file from others
         self._broken: dict[str, str] = {}
         self._host = HostReader()
+        self._sockets, self._connections = ProcessSockets(), HostConnections(self._node)
         self._next_use_s = 0.0
 
     def look(self, wanted: Collection[int] | None = None) -> HostNews:
@@ -188,6 +191,8 @@ class HostFiles:
         gpus = gpus_of(news.host, pids)
         for gpu in news.host.gpus.values():
             gpu.strangers = strangers(gpu.last, pids)
+        self._connections.take(now_s, self._sockets.read(pids.values(), now_s))
+        news.host.paths = self._connections.evidence()
         for rank, file in files.items():
             times = process_times.read(pids[rank], now_s) if rank in pids else None
             file.use.take(now_s, times, file.now.counts(file.sent_steps))

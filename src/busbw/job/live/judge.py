@@ -13,6 +13,7 @@ from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
 from busbw.core.sizes import span
 from busbw.job.diagnose import by_call
+from busbw.job.live import path_causes
 from busbw.job.live.causes import explained
 from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown_text
 from busbw.job.live.process_states import OF_PROCESSES, OVER
@@ -104,6 +105,19 @@ def _held(look: JobLook) -> LiveVerdict | None:
     limit_s = _limit_s(look)
     held = [call for call in look.pending if call.waiting and _waited_s(look, call) >= limit_s]
     waiting = {rank for call in held for rank in call.waiting}
+    silent = path_causes.silent(look) if held else None
+    if silent:
+        call = held[0]
+        return LiveVerdict(
+            Verdict.FAIL,
+            "stalled",
+            f"nothing arrives of {silent.name}: {silent.why}; {_ranks(call.waiting)}"
+            f" {_have(call.waiting)} waited for {span(_waited_s(look, call))} in {call.function}",
+            silent.ranks,
+            doing_lines(look),
+            "busbw check; busbw link",
+            "link",
+        )
     # The ranks that wait in no other group come first.
     for call in sorted(held, key=lambda call: call.absent.keys() <= waiting):
         absent = sorted(call.absent.keys() - waiting) or sorted(call.absent) or call.silent
@@ -228,6 +242,23 @@ def _longer(look: JobLook) -> LiveVerdict | None:
     )
 
 
+def _lossy(look: JobLook) -> LiveVerdict | None:
+    lossy = path_causes.lossy(look)
+    if not lossy:
+        return None
+    return LiveVerdict(
+        Verdict.WARN,
+        "lossy",
+        f"{lossy.name} is lost in part: {lossy.why}",
+        lossy.ranks,
+        _late_texts(look),
+        "busbw check; busbw link",
+        "link",
+        lossy.why,
+        "no counter of a port or switch on the way rises: ethtool -S, and those of the switch",
+    )
+
+
 def _fine(look: JobLook) -> LiveVerdict:
     """The last rule: no rank is late, or nothing is known of that."""
     late = look.times and look.times.late
@@ -256,6 +287,7 @@ _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _incomplete,
     _late,
     _longer,
+    _lossy,
     _fine,
 )
 
