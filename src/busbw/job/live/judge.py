@@ -16,6 +16,7 @@ from busbw.job.diagnose import by_call
 from busbw.job.live import path_causes
 from busbw.job.live.causes import explained
 from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown_text
+from busbw.job.live.path_causes import Direction
 from busbw.job.live.process_states import OF_PROCESSES, OVER
 from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.job.live.words import ranks_text as _ranks
@@ -107,17 +108,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
     waiting = {rank for call in held for rank in call.waiting}
     silent = path_causes.silent(look) if held else None
     if silent:
-        call = held[0]
-        return LiveVerdict(
-            Verdict.FAIL,
-            "stalled",
-            f"nothing arrives of {silent.name}: {silent.why}; {_ranks(call.waiting)}"
-            f" {_have(call.waiting)} waited for {span(_waited_s(look, call))} in {call.function}",
-            silent.ranks,
-            doing_lines(look),
-            "busbw check; busbw link",
-            "link",
-        )
+        return _stalled(look, held[0], silent)
     # The ranks that wait in no other group come first.
     for call in sorted(held, key=lambda call: call.absent.keys() <= waiting):
         absent = sorted(call.absent.keys() - waiting) or sorted(call.absent) or call.silent
@@ -142,6 +133,22 @@ def _held(look: JobLook) -> LiveVerdict | None:
             _stacks(look, absent),
         )
     return None
+
+
+def _stalled(look: JobLook, call: Outstanding, silent: Direction) -> LiveVerdict:
+    """Ranks wait for what the network does not deliver."""
+    return LiveVerdict(
+        Verdict.FAIL,
+        "stalled",
+        f"nothing arrives of {silent.name}; {_ranks(call.waiting)} {_have(call.waiting)} waited for"
+        f" {span(_waited_s(look, call))} in {call.function} {_place(call)}",
+        silent.ranks,
+        doing_lines(look),
+        "busbw check; busbw link",
+        "link",
+        silent.why,
+        "ping between the two addresses is answered in both directions",
+    )
 
 
 def _waited_s(look: JobLook, call: Outstanding) -> float:

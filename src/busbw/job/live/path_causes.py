@@ -142,7 +142,7 @@ def silent(look: JobLook) -> Direction | None:
         elif worst.sent_s + LATER_S <= back.heard_s:
             broken[pair] = worst
         elif back.sent_s + LATER_S <= worst.heard_s or back.heard_s + LATER_S <= worst.heard_s:
-            broken[pair[1], pair[0]] = worst
+            broken.setdefault((pair[1], pair[0]), worst)
         else:
             undecided |= set(pair)
     if broken:
@@ -190,7 +190,7 @@ def _lost_share(path: PathEvidence) -> float:
 
 
 def _between(hosts: Collection[str]) -> str:
-    return f"the network between {' and '.join(sorted(hosts))}"
+    return f"what {' and '.join(sorted(hosts))} send to each other"
 
 
 def _slow_text(of: Collection[PathEvidence]) -> str:
@@ -204,7 +204,7 @@ def _slow_text(of: Collection[PathEvidence]) -> str:
 def _lossy_text(of: Collection[PathEvidence]) -> str:
     now = max(of, key=_lost_share).now
     share = percent_text(now.lost, now.data_sent)
-    return f"{now.lost:.0f} of {now.data_sent:.0f} segments were lost ({share} %)"
+    return f"{now.lost:.0f} of {now.data_sent:.0f} segments ({share} %)"
 
 
 def _stuck_text(path: PathEvidence) -> str:
