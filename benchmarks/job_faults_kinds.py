@@ -212,7 +212,7 @@ COMPUTE, INPUT, NO_CPU = frozenset({"compute"}), frozenset({"input"}), frozenset
 LINK = frozenset({"link", "traffic"})
 STOPPED, DEAD = frozenset({"stopped"}), frozenset({"dead", "ended", "over"})
 CALLS, WAITING = frozenset({"missing", "mismatch"}), frozenset({"missing"})
-LOSSY = LONGER | {"lossy"}
+SLOW_LINK, LOSSY = LONGER | {"slow-link"}, LONGER | {"lossy"}
 STILL, STALLED = frozenset({"still"}), frozenset({"stalled"})
 KINDS = (
     Kind("SIGSTOP", by_signal(signal.SIGSTOP, signal.SIGCONT), STOPPED, limit_s=SOON_S),
@@ -227,11 +227,11 @@ KINDS = (
     Kind("loader paused", by_words(LOADER_MS=-1), WAITING, INPUT),
     Kind("all loaders paused", paused_loaders, STILL, INPUT, suspect="none"),
     Kind("CPU starved", starved, LATE, NO_CPU),
-    Kind("link at 50 %", by_rate(0.5), LONGER, LINK, needs_hosts=True, suspect="host"),
-    Kind("link at 10 %", by_rate(0.1), LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("link at 50 %", by_rate(0.5), SLOW_LINK, LINK, needs_hosts=True, suspect="host"),
+    Kind("link at 10 %", by_rate(0.1), SLOW_LINK, LINK, needs_hosts=True, suspect="host"),
     Kind("2 % loss", by_drops(2), LOSSY, LINK, needs_hosts=True, suspect="host"),
     Kind("one-way drop", by_drops(100), STALLED, needs_hosts=True, suspect="host", ends_job=True),
-    Kind("second job on the link", second_job, LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("second job on the link", second_job, SLOW_LINK, LINK, needs_hosts=True, suspect="host"),
 )
 
 

@@ -8,9 +8,9 @@ from busbw.core.finding import Verdict
 from busbw.host.tcp_sockets import TcpSocket
 from busbw.job.live import path_causes
 from busbw.job.live.connections import Flow, HostConnections, PathEvidence
-from busbw.job.live.host_watch import HostEvidence
+from busbw.job.live.host_watch import HostEvidence, PortEvidence
 from busbw.job.live.judge import judge
-from busbw.job.live.types import JobLook, LiveRank
+from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.pattern.pending_collective import Outstanding
 
 ADDRESSES = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
@@ -24,10 +24,10 @@ def connection(identity: int = 1, peer: str = "b", **counts: int) -> TcpSocket:
 
 
 def test_a_path_is_compared_with_the_time_before() -> None:
-    """Each second 10 MB wait for 0.1 s, and from 60 s on for 0.5 s with lost segments."""
+    """Each second 10 MB wait for 0.1 s, and from 20 s on for 0.5 s with lost segments."""
     host = HostConnections("a")
     for second in range(76):
-        slow = max(0, second - 60)
+        slow = max(0, second - 20)
         bulk = connection(
             acked=10 * MB * second,
             waited_us=100_000 * second + 400_000 * slow,
@@ -43,8 +43,7 @@ def test_a_path_is_compared_with_the_time_before() -> None:
     assert path.now == Flow(10.0, 100.0 * MB, 5_000_000.0, 150.0, 10_000.0)
     assert path.now.rate == pytest.approx(20 * MB)
     assert path.before.rate == pytest.approx(100 * MB)
-    assert path.before.lost_share == 0.0
-    assert path.before.seconds == pytest.approx(44.0, rel=0.1)
+    assert (path.before.seconds, path.before.lost_share) == (10.0, 0.0)
 
 
 def test_data_that_stand_still_and_who_is_heard() -> None:
@@ -239,3 +238,30 @@ def test_losses_that_do_not_make_steps_longer_are_a_warning() -> None:
     assert (found.verdict, found.kind, found.suspects) == (Verdict.WARN, "lossy", (0, 1))
     assert found.message == "what a sends to b is lost in part: 200 of 10000 segments (2.0 %)"
     assert "200 of 10000" in found.why
+
+
+@pytest.mark.parametrize(
+    ("waited_us", "kind"), [(6e6, "slow-link"), (1.4e6, ""), (1.9e6, ""), (2.1e6, "slow-link")]
+)
+def test_a_link_that_is_surely_slow_is_a_warning(waited_us: float, kind: str) -> None:
+    job = look(path("a", "b", waited_us=waited_us), path("b", "a"))
+    job.world = len(job.ranks)
+    for rank in job.ranks.values():
+        rank.still_s = 0.0
+    found = judge(job)
+    assert (found.kind, found.suspects) == (kind, (0, 1) if kind else ())
+    if kind:
+        assert found.message.startswith("what a sends to b is slower than before: its data are")
+
+
+def test_another_programs_bytes_may_make_a_link_slow() -> None:
+    job = look(path("a", "b", **SLOW), path("b", "a"))
+    job.world = len(job.ranks)
+    for rank in job.ranks.values():
+        rank.still_s = 0.0
+    port = PortEvidence("a eth0", 1.25e9, 1.25e9, 1.1e9, 2e8, host="a", sends=True)
+    job.host.ports.append(port)
+    job.times = StepTimes(50e3, 50e3, 50e3, 60e3, 5e3, None, 52e3, 50e3)
+    found = judge(job)
+    assert (found.kind, found.cause, list(found.suspects)) == ("slow-link", "traffic", [0, 1])
+    assert found.message.count("what a sends") == 1

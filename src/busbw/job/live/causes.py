@@ -13,7 +13,7 @@ from busbw.core.finding import Verdict
 from busbw.core.pattern import US
 from busbw.job.live import doing, gpu_causes
 from busbw.job.live.delay import GRADIENTS, MAINLY, Cause, Delay
-from busbw.job.live.network_causes import network
+from busbw.job.live.network_causes import network, traffic
 from busbw.job.live.rank_use import (
     BACKWARD,
     BLOCKED,
@@ -39,6 +39,7 @@ def explained(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     causes: dict[str, Callable[[LiveVerdict, JobLook], LiveVerdict]] = {
         "late": _late,
         "longer": _longer,
+        "slow-link": _of_slow_link,
         "missing": doing.absent,
         "still": doing.still,
         "": doing.usual,
@@ -105,6 +106,16 @@ def _slow_link(look: JobLook) -> LiveVerdict | None:
         return None
     text = f"steps are longer: {time_text(US * times.mean_us)}, before {time_text(US * step_us)}"
     return cause.of(LiveVerdict(Verdict.WARN, "longer", text))
+
+
+def _of_slow_link(found: LiveVerdict, look: JobLook) -> LiveVerdict:
+    """Whether another program's bytes make it slow."""
+    times = look.times
+    if not times or not times.usual_mean_us:
+        return found
+    us, step_us = max(0.0, times.mean_us - times.usual_mean_us), times.usual_mean_us
+    cause = traffic(Delay(look, us, step_us, {}), found.why)
+    return replace(cause, where="").of(found) if cause else found
 
 
 def _grown(rank: RankEvidence) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 TCP_INFO of a sender shows what becomes of the data that it sends: how long they waited for the
 network, and what was lost. Connections with the same two addresses are one path. Of a path the last
-RECENT_S are compared with the time before the last WINDOW_S.
+SPAN_S are compared with what was usual before.
 """
 
 from collections import deque
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbw.host.tcp_sockets import TcpSocket
-from busbw.job.live.rank_use import FORGOTTEN_S, WINDOW_S
 
-RECENT_S = 10.0
+SPAN_S = 10.0
+EARLIER = 30  # spans, which tell what is usual
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
 Path = tuple[str, str]  # the address of this host, and that of the other
@@ -30,13 +30,13 @@ class Flow:
     lost: float = 0.0  # segments: sent again, without those that had arrived
     data_sent: float = 0.0  # segments with data
 
-    def add(self, other: "Flow", share: float = 1.0) -> None:
-        """Add a share of another flow."""
-        self.seconds += share * other.seconds
-        self.acked += share * other.acked
-        self.waited_us += share * other.waited_us
-        self.lost += share * other.lost
-        self.data_sent += share * other.data_sent
+    def add(self, other: "Flow") -> None:
+        """Add another flow."""
+        self.seconds += other.seconds
+        self.acked += other.acked
+        self.waited_us += other.waited_us
+        self.lost += other.lost
+        self.data_sent += other.data_sent
 
     @property
     def rate(self) -> float:
@@ -71,25 +71,29 @@ class _WatchedPath:
     sent_at_s: float
     heard_at_s: float
     recent: deque[tuple[float, Flow]] = field(default_factory=deque)
-    before: Flow = field(default_factory=Flow)
+    part: Flow = field(default_factory=Flow)  # of the next of these:
+    earlier: deque[Flow] = field(default_factory=lambda: deque(maxlen=EARLIER))
 
     def take(self, at_s: float, flow: Flow) -> None:
         self.recent.append((at_s, flow))
-        while at_s - self.recent[0][0] > WINDOW_S:
-            _, oldest = self.recent.popleft()
-            kept = Flow()
-            kept.add(self.before, max(0.0, 1 - oldest.seconds / FORGOTTEN_S))
-            kept.add(oldest)
-            self.before = kept
+        while at_s - self.recent[0][0] >= SPAN_S:
+            self.part.add(self.recent.popleft()[1])
+            if self.part.seconds >= SPAN_S:
+                self.earlier.append(self.part)
+                self.part = Flow()
 
     def seen(self, at_s: float) -> PathEvidence:
         found = self.evidence
-        found.before, found.now = self.before, Flow()
-        for then_s, flow in self.recent:
-            if at_s - then_s < RECENT_S:
-                found.now.add(flow)
+        found.now, found.before = Flow(), self._usual()
+        for _, flow in self.recent:
+            found.now.add(flow)
         found.sent_s, found.heard_s = at_s - self.sent_at_s, at_s - self.heard_at_s
         return found
+
+    def _usual(self) -> Flow:
+        """The first quartile of the spans before, as a fault may have lasted for most of them."""
+        known = sorted((flow for flow in self.earlier if flow.rate), key=lambda flow: -flow.rate)
+        return known[(len(known) - 1) // 4] if known else Flow()
 
 
 def _rises(before: TcpSocket, after: TcpSocket) -> dict[str, int]:

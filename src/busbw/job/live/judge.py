@@ -28,6 +28,7 @@ from busbw.ui.number_formats import time_text
 HELD_S, HELD_STEPS = 10.0, 2.0  # at least so long, and so many of the longest steps
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 LONGER = 1.25  # times the usual step, over 10 s and over 30 s
+SLOW_LINK, LOST_TIME = 1.5, 0.1  # times the wait per byte before; share of the time that is lost
 UNKNOWN_SHARE = 0.5  # of a step: where a rank could be later than that unseen, nothing is known
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
@@ -249,6 +250,24 @@ def _longer(look: JobLook) -> LiveVerdict | None:
     )
 
 
+def _slow_link(look: JobLook) -> LiveVerdict | None:
+    """Steps are not much longer, or not long enough, but a link is surely slower than before."""
+    slow = path_causes.slow(look, SLOW_LINK, LOST_TIME)
+    if not slow or not slow.ranks:
+        return None
+    return LiveVerdict(
+        Verdict.WARN,
+        "slow-link",
+        f"{slow.name} is slower than before: {slow.why}",
+        slow.ranks,
+        _late_texts(look),
+        "busbw check; busbw link",
+        "link",
+        slow.why,
+        "busbw link finds all links between these hosts equal",
+    )
+
+
 def _lossy(look: JobLook) -> LiveVerdict | None:
     lossy = path_causes.lossy(look)
     if not lossy:
@@ -295,6 +314,7 @@ _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _late,
     _longer,
     _lossy,
+    _slow_link,
     _fine,
 )
 

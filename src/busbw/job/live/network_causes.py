@@ -17,10 +17,10 @@ def network(delay: Delay) -> Cause | None:
     if not delay.has(GRADIENTS):
         return None
     why = f"communication took longer by {delay.figure(GRADIENTS)}"
-    return _traffic(delay, why) or _link(delay, why)
+    return traffic(delay, why) or _link(delay, why)
 
 
-def _traffic(delay: Delay, why: str) -> Cause | None:
+def traffic(delay: Delay, why: str) -> Cause | None:
     """Another program's bytes. Of two ports with them, that which sends them is at fault."""
     found = [
         (port, text) for port in delay.look.host.ports if (text := _others_traffic(port, delay))

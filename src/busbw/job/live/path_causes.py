@@ -18,7 +18,6 @@ UNLIKE = 1.15  # times what the way back loses, whose acknowledgments wait too
 ALIKE = 0.5  # of what the slowest direction loses: such a direction is slow as well
 MIN_LOST, LOST_SHARE, LOST_TIMES = 5.0, 0.005, 3.0  # segments; times before, and the way back
 MIN_BYTES = 0.1  # of the direction that carries most: what carries less says nothing
-MIN_BEFORE_S = 10.0  # to know what is usual
 LATER_S = 3.0  # hosts are read every 2 s: times that differ by less are the same
 STUCK_S = 3.0  # without an acknowledgment
 Pair = tuple[str, str]  # of hosts: the sender and the receiver
@@ -83,17 +82,21 @@ class _Paths:
         return None
 
 
-def slow(look: JobLook) -> Direction | None:
-    """The direction whose data wait longer for the network than before; None if none does."""
+def slow(look: JobLook, slower: float = SLOWER, least_lost: float = LEAST_LOST) -> Direction | None:
+    """The direction whose data wait longer for the network than before; None if none does.
+
+    `slower` is how many times as long at least, `least_lost` which share of the time is lost.
+    """
     paths = _Paths.of(look)
     known = paths.with_data()
     lost = {pair: max(map(_lost_time, of)) for pair, of in known.items()}
     most = max(lost.values(), default=0.0)
-    if most < LEAST_LOST:
+    worst = max((path for of in known.values() for path in of), key=_lost_time, default=None)
+    if worst is None or most < least_lost or worst.before.rate < slower * worst.now.rate:
         return None
     slow_pairs = {pair for pair, share in lost.items() if share >= ALIKE * most}
     decided = {pair for pair in slow_pairs if _is_worse(pair, lost, paths)}
-    why = _slow_text(known[max(lost, key=lambda pair: lost[pair])])
+    why = _slow_text(worst)
     if not decided:
         hosts = {host for pair in slow_pairs for host in pair}
         return Direction(_between(hosts), why) if len(hosts) == 2 else None
@@ -173,9 +176,9 @@ def _is_stuck(path: PathEvidence) -> bool:
 def _lost_time(path: PathEvidence) -> float:
     """Share of the time by which its data waited longer than as many bytes did before."""
     now, before = path.now, path.before
-    if not now.seconds or before.seconds < MIN_BEFORE_S or not before.acked:
+    if not now.seconds or not before.rate:
         return 0.0
-    usual_us = now.acked * before.waited_us / before.acked
+    usual_us = 1e6 * now.acked / before.rate
     if now.waited_us < SLOWER * usual_us:
         return 0.0
     return (now.waited_us - usual_us) / (1e6 * now.seconds)
@@ -193,8 +196,7 @@ def _between(hosts: Collection[str]) -> str:
     return f"what {' and '.join(sorted(hosts))} send to each other"
 
 
-def _slow_text(of: Collection[PathEvidence]) -> str:
-    path = max(of, key=_lost_time)
+def _slow_text(path: PathEvidence) -> str:
     return (
         f"its data are acknowledged at {_rate(path.now.rate)} while they wait for the network,"
         f" before at {_rate(path.before.rate)}"
