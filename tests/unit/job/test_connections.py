@@ -43,7 +43,7 @@ def test_a_path_is_compared_with_the_time_before() -> None:
     assert path.now == Flow(10.0, 100.0 * MB, 5_000_000.0, 150.0, 10_000.0)
     assert path.now.rate == pytest.approx(20 * MB)
     assert path.before.rate == pytest.approx(100 * MB)
-    assert (path.before.seconds, path.before.lost_share) == (10.0, 0.0)
+    assert (path.before.seconds, path.before.lost_share) == (4.0, 0.0)
 
 
 def test_data_that_stand_still_and_who_is_heard() -> None:

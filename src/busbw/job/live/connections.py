@@ -2,7 +2,7 @@
 
 TCP_INFO of a sender shows what becomes of the data that it sends: how long they waited for the
 network, and what was lost. Connections with the same two addresses are one path. Of a path the last
-SPAN_S are compared with what was usual before.
+RECENT_S are compared with what was usual before.
 """
 
 from collections import deque
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from busbw.host.tcp_sockets import TcpSocket
 
-SPAN_S = 10.0
-EARLIER = 30  # spans, which tell what is usual
+RECENT_S = 10.0
+EARLIER_S, EARLIER = 4.0, 75  # spans before, which tell what is usual, and so many at most
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
 Path = tuple[str, str]  # the address of this host, and that of the other
@@ -76,9 +76,9 @@ class _WatchedPath:
 
     def take(self, at_s: float, flow: Flow) -> None:
         self.recent.append((at_s, flow))
-        while at_s - self.recent[0][0] >= SPAN_S:
+        while at_s - self.recent[0][0] >= RECENT_S:
             self.part.add(self.recent.popleft()[1])
-            if self.part.seconds >= SPAN_S:
+            if self.part.seconds >= EARLIER_S:
                 self.earlier.append(self.part)
                 self.part = Flow()
 
