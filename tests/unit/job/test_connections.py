@@ -210,6 +210,13 @@ def test_all_that_a_host_sends_is_lost() -> None:
     assert found and (found.name, found.ranks) == ("what a sends", (0, 1))
 
 
+def test_a_path_that_waits_after_timeouts_is_not_judged_slow_or_lossy() -> None:
+    for own, other in ((stuck(2, 2), {}), ({}, stuck(2, 2))):
+        job = look(path("a", "b", **SLOW | LOSSY | own), path("b", "a", **other))
+        assert path_causes.slow(job) is None
+        assert path_causes.lossy(job) is None
+
+
 @pytest.mark.parametrize("absent", [{}, {5: "number 8"}])
 def test_a_call_that_is_held_while_nothing_arrives_names_the_host(absent: dict[int, str]) -> None:
     job = look(path("a", "b", **stuck(2, 2)), path("b", "a", **stuck(2, 12)))
@@ -265,4 +272,4 @@ def test_another_programs_bytes_may_make_a_link_slow() -> None:
     job.times = StepTimes(50e3, 50e3, 50e3, 60e3, 5e3, None, 52e3, 50e3)
     found = judge(job)
     assert (found.kind, found.cause, list(found.suspects)) == ("slow-link", "traffic", [0, 1])
-    assert found.message.count("what a sends") == 1
+    assert found.message == "another program's bytes slow what a sends"

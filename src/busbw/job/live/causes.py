@@ -115,7 +115,10 @@ def _of_slow_link(found: LiveVerdict, look: JobLook) -> LiveVerdict:
         return found
     us, step_us = max(0.0, times.mean_us - times.usual_mean_us), times.usual_mean_us
     cause = traffic(Delay(look, us, step_us, {}), found.why)
-    return replace(cause, where="").of(found) if cause else found
+    if cause is None or not cause.where:
+        return found
+    found = replace(found, message=f"another program's bytes slow {cause.where}")
+    return replace(cause, where="").of(found)
 
 
 def _grown(rank: RankEvidence) -> dict[str, float]:

@@ -68,6 +68,7 @@ class HostEvidence:
     before_resent: float | None = None
     unread: Sequence[str] = ()  # why GPUs of this host, or ports, are not read
     paths: list[PathEvidence] = field(default_factory=list)  # of TCP, from its ranks to other hosts
+    turn: int | None = None  # in which paths were read; None for several
 
 
 class HostSamples:
@@ -169,6 +170,8 @@ def of_host(host: str, name: str) -> str:
 def joined(hosts: Mapping[str, HostEvidence]) -> HostEvidence:
     """What several hosts show, by host: parts are named with their host."""
     found = HostEvidence()
+    turns = {one.turn for one in hosts.values()}
+    found.turn = turns.pop() if len(turns) == 1 else None
     for host, one in hosts.items():
         found.gpus |= {of_host(host, bus): gpu for bus, gpu in one.gpus.items()}
         found.gpu_links |= {of_host(host, bus): said for bus, said in one.gpu_links.items()}

@@ -55,8 +55,14 @@ class _Paths:
         return tuple(sorted(rank for rank, own in self.ranks.items() if own == host))
 
     def with_data(self) -> dict[Pair, list[PathEvidence]]:
-        """Those that carry much."""
-        sums = {pair: sum(one.now.acked for one in of) for pair, of in self.by_pair.items()}
+        """Those that carry much, and do not wait after timeouts."""
+        waiting = {pair for pair, of in self.by_pair.items() if any(map(_has_timeouts, of))}
+        waiting |= {(there, here) for here, there in waiting}
+        sums = {
+            pair: sum(one.now.acked for one in of)
+            for pair, of in self.by_pair.items()
+            if pair not in waiting
+        }
         most = max(sums.values(), default=0.0)
         return {
             pair: self.by_pair[pair] for pair, acked in sums.items() if acked > MIN_BYTES * most
@@ -169,8 +175,12 @@ def _way_back(path: PathEvidence, paths: _Paths) -> PathEvidence | None:
     return None
 
 
+def _has_timeouts(path: PathEvidence) -> bool:
+    return path.timeouts >= MIN_TIMEOUTS
+
+
 def _is_stuck(path: PathEvidence) -> bool:
-    return path.timeouts >= MIN_TIMEOUTS and path.stuck_s >= STUCK_S and path.queued > 0
+    return _has_timeouts(path) and path.stuck_s >= STUCK_S and path.queued > 0
 
 
 def _lost_time(path: PathEvidence) -> float:
