@@ -1,15 +1,20 @@
 """What the connections of ranks show of the network between hosts."""
 
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from live_job import write_job
 
 from busbw.core.finding import Verdict
 from busbw.host.tcp_sockets import TcpSocket
 from busbw.job.live import path_causes
 from busbw.job.live.connections import Flow, HostConnections, PathEvidence
+from busbw.job.live.files import HostFiles, HostNews
 from busbw.job.live.host_watch import HostEvidence, PortEvidence
 from busbw.job.live.judge import judge
+from busbw.job.live.reader import JobFolder
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.pattern.pending_collective import Outstanding
 
@@ -273,3 +278,43 @@ def test_another_programs_bytes_may_make_a_link_slow() -> None:
     found = judge(job)
     assert (found.kind, found.cause, list(found.suspects)) == ("slow-link", "traffic", [0, 1])
     assert found.message == "another program's bytes slow what a sends"
+
+
+class Hosts:
+    """Two hosts that answer with evidence of these turns."""
+
+    def __init__(self) -> None:
+        self.turns: dict[str, int] = {}
+        self.lost = ""
+
+    def read(self, _wanted: Mapping[str, Collection[int]]) -> dict[str, HostNews]:
+        return {
+            name: HostNews(host=HostEvidence(paths=[path(name, other)], turn=self.turns[name]))
+            for name, other in (("a", "b"), ("b", "a"))
+            if name != self.lost
+        }
+
+    def silent(self) -> dict[str, tuple[float, str]]:
+        return {self.lost: (5.0, "no answer")} if self.lost else {}
+
+
+def test_paths_of_two_moments_are_not_compared(tmp_path: Path) -> None:
+    hosts = Hosts()
+    watched = JobFolder(tmp_path, hosts)
+    for turns, lost, count in (
+        ({"a": 1, "b": 2}, "", 0),
+        ({"a": 2, "b": 2}, "", 2),
+        ({"a": 3, "b": 2}, "", 2),  # those of turn 2
+        ({"a": 3, "b": 2}, "b", 1),
+    ):
+        hosts.turns, hosts.lost = turns, lost
+        assert len(watched.look(1.0).host.paths) == count
+
+
+def test_the_use_is_read_once_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_job(tmp_path)
+    files = HostFiles(tmp_path)
+    clock_s = iter(range(1000, 2000, 100))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock_s)))
+    found = [files.look(turn=turn).host for turn in (5, 5, 6)]
+    assert [host.turn if host else None for host in found] == [5, None, 6]
