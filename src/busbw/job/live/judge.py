@@ -253,7 +253,7 @@ def _longer(look: JobLook) -> LiveVerdict | None:
 def _slow_link(look: JobLook) -> LiveVerdict | None:
     """Steps are not much longer, or not long enough, but a link is surely slower than before."""
     slow = path_causes.slow(look, SLOW_LINK, LOST_TIME)
-    if not slow or not slow.ranks:
+    if not slow:
         return None
     return LiveVerdict(
         Verdict.WARN,

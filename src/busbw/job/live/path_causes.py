@@ -69,7 +69,7 @@ class _Paths:
         }
 
     def named(self, slow: Collection[Pair], others: Collection[Pair], why: str) -> Direction | None:
-        """What the slow directions have in common, and none of the `others` has; None if nothing.
+        """What the slow directions have in common, and few of the `others` have; None if nothing.
 
         Of one direction of several of a sender the hosts at its ends are named, and no rank.
         """
@@ -81,9 +81,13 @@ class _Paths:
             return Direction(f"what {sender} sends to {receiver}", why, ranks)
         if len(senders) == 1:
             (sender,) = senders
+            if sum(one[0] == sender for one in others) >= len(slow):
+                return None
             return Direction(f"what {sender} sends", why, self.of_host(sender))
         if len(receivers) == 1:
             (receiver,) = receivers
+            if sum(one[1] == receiver for one in others) >= len(slow):
+                return None
             return Direction(f"what {receiver} receives", why, self.of_host(receiver))
         return None
 
