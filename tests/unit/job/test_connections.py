@@ -129,6 +129,8 @@ def ring(**changes: Any) -> list[PathEvidence]:
             "what a sends to b",
             (0, 1),
         ),
+        # Smaller messages, each of which waits for the round trip.
+        ([path("a", "b", data_sent=30_000, **SLOW), path("b", "a")], "", ()),
         ([path("a", "b", before=Flow(), **SLOW), path("b", "a")], "", ()),  # no time before
     ],
 )

@@ -44,6 +44,11 @@ class Flow:
         return 1e6 * self.acked / self.waited_us if self.waited_us else 0.0
 
     @property
+    def segment(self) -> float:
+        """Bytes of a segment with data."""
+        return self.acked / self.data_sent if self.data_sent else 0.0
+
+    @property
     def lost_share(self) -> float:
         """Of the segments with data."""
         return self.lost / self.data_sent if self.data_sent else 0.0

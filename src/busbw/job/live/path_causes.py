@@ -17,6 +17,7 @@ SLOWER, LEAST_LOST = 1.3, 0.05  # times the wait per byte before; share of the t
 UNLIKE = 1.15  # times what the way back loses, whose acknowledgments wait too
 ALIKE = 0.5  # of what the slowest direction loses: such a direction is slow as well
 MIN_LOST, LOST_SHARE, LOST_TIMES = 5.0, 0.005, 3.0  # segments; times before, and the way back
+SMALL = 0.5  # of the bytes of a segment before
 MIN_BYTES = 0.1  # of the direction that carries most: what carries less says nothing
 LATER_S = 3.0  # hosts are read every 2 s: times that differ by less are the same
 STUCK_S = 3.0  # without an acknowledgment
@@ -188,9 +189,12 @@ def _is_stuck(path: PathEvidence) -> bool:
 
 
 def _lost_time(path: PathEvidence) -> float:
-    """Share of the time by which its data waited longer than as many bytes did before."""
+    """Share of the time by which its data waited longer than as many bytes did before.
+
+    0 where messages are smaller than before, as in an evaluation: each waits for the round trip.
+    """
     now, before = path.now, path.before
-    if not now.seconds or not before.rate:
+    if not now.seconds or not before.rate or now.segment < SMALL * before.segment:
         return 0.0
     usual_us = 1e6 * now.acked / before.rate
     if now.waited_us < SLOWER * usual_us:
