@@ -10,7 +10,7 @@ from live_job import write_job
 from busbw.core.finding import Verdict
 from busbw.host.tcp_sockets import TcpSocket
 from busbw.job.live import path_causes
-from busbw.job.live.connections import Flow, HostConnections, PathEvidence
+from busbw.job.live.connections import MOST_PATHS, Flow, HostConnections, PathEvidence
 from busbw.job.live.files import HostFiles, HostNews
 from busbw.job.live.host_watch import HostEvidence, PortEvidence
 from busbw.job.live.judge import judge
@@ -75,6 +75,19 @@ def test_a_path_whose_connections_are_closed_is_forgotten() -> None:
     host.take(1.0, [connection()])
     host.take(3.0, [])
     assert host.evidence() == []
+
+
+def test_of_many_paths_those_that_carry_most_are_sent() -> None:
+    host = HostConnections("a")
+    peers = [f"10.0.1.{number}" for number in range(2 * MOST_PATHS)]
+    for second in (1, 2):
+        sockets = [
+            connection(number, peer=peer, acked=number * second, timeouts=2 * (number == 0))
+            for number, peer in enumerate(peers)
+        ]
+        host.take(float(second), sockets)
+    found = [path.peer for path in host.evidence()]
+    assert found == [peers[0], *reversed(peers[MOST_PATHS + 1 :])]
 
 
 def path(sender: str, receiver: str, **changes: Any) -> PathEvidence:

@@ -13,6 +13,7 @@ from busbw.host.tcp_sockets import TcpSocket
 
 RECENT_S = 10.0
 EARLIER_S, EARLIER = 4.0, 75  # spans before, which tell what is usual, and so many at most
+MOST_PATHS = 32  # of a host: Gloo connects each rank with all others
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
 Path = tuple[str, str]  # the address of this host, and that of the other
@@ -169,5 +170,8 @@ class HostConnections:
         found.queued = sum(known[key].queued for key in stuck)
 
     def evidence(self) -> list[PathEvidence]:
-        """All paths to other hosts."""
-        return [watched.seen(self._at_s) for watched in self._paths.values()]
+        """The paths to other hosts: of many, those with timeouts, and those that carried most."""
+        found = [watched.seen(self._at_s) for watched in self._paths.values()]
+        if len(found) > MOST_PATHS:
+            found.sort(key=lambda path: (-path.timeouts, -path.now.acked - path.before.acked))
+        return found[:MOST_PATHS]

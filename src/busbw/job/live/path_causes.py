@@ -38,6 +38,7 @@ class _Paths:
     """The paths between hosts of a job, by sender and receiver."""
 
     by_pair: dict[Pair, list[PathEvidence]]
+    by_ends: dict[tuple[str, str], PathEvidence]  # by address
     readers: set[str]  # the hosts that were read
     ranks: Mapping[int, str]  # their hosts
 
@@ -49,7 +50,8 @@ class _Paths:
             pair = path.host, hosts.get(path.peer, path.peer)
             by_pair.setdefault(pair, []).append(path)
         ranks = {number: rank.host for number, rank in look.ranks.items()}
-        return cls(by_pair, set(hosts.values()), ranks)
+        by_ends = {(path.local, path.peer): path for path in look.host.paths}
+        return cls(by_pair, by_ends, set(hosts.values()), ranks)
 
     def of_host(self, host: str) -> tuple[int, ...]:
         """The ranks of a host."""
@@ -150,7 +152,7 @@ def silent(look: JobLook) -> Direction | None:
     undecided: set[str] = set()
     for pair, of in stuck.items():
         worst = max(of, key=lambda path: path.stuck_s)
-        back = _way_back(worst, paths)
+        back = paths.by_ends.get((worst.peer, worst.local))  # what the other host sees of it
         if back is None or worst.sent_s > worst.stuck_s:
             undecided |= set(pair)
         elif worst.sent_s + LATER_S <= back.heard_s:
@@ -169,15 +171,6 @@ def silent(look: JobLook) -> Direction | None:
         return None
     worst = max((path for of in stuck.values() for path in of), key=lambda path: path.stuck_s)
     return Direction(_between(undecided), _stuck_text(worst))
-
-
-def _way_back(path: PathEvidence, paths: _Paths) -> PathEvidence | None:
-    """What the other host sees of the same connections."""
-    for of in paths.by_pair.values():
-        for one in of:
-            if (one.local, one.peer) == (path.peer, path.local):
-                return one
-    return None
 
 
 def _has_timeouts(path: PathEvidence) -> bool:
