@@ -16,7 +16,7 @@ EARLIER_S, EARLIER = 4.0, 75  # spans before, which tell what is usual, and so m
 MOST_PATHS = 32  # of a host: Gloo connects each rank with all others
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
-Path = tuple[str, str]  # the address of this host, and that of the other
+Ends = tuple[str, str]  # the address of this host, and that of the other
 _Key = bytes  # what identifies a connection
 _RISING = ("acked", "resent", "doubled", "data_sent", "sent", "heard", "waited_us")
 
@@ -125,13 +125,13 @@ class HostConnections:
         self._at_s = 0.0
         self._sockets: dict[_Key, TcpSocket] = {}
         self._acked_s: dict[_Key, float] = {}  # when data were seen to be acknowledged
-        self._paths: dict[Path, _WatchedPath] = {}
+        self._paths: dict[Ends, _WatchedPath] = {}
 
     def take(self, at_s: float, sockets: Iterable[TcpSocket]) -> None:
         """Connections at one moment."""
         known = {one.id: one for one in sockets}
         own = {one.local for one in known.values()}
-        by_path: dict[Path, list[_Key]] = {}
+        by_path: dict[Ends, list[_Key]] = {}
         for key, one in known.items():
             if one.peer not in own:
                 by_path.setdefault((one.local, one.peer), []).append(key)
