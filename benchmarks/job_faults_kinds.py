@@ -163,17 +163,23 @@ def _set_rate(host: Any, rate_mbit: float) -> None:
 
 
 def by_drops(percent: float) -> Do:
-    """So many of the packets that the rank's host sends are dropped."""
+    """So many of the packets that the rank's host sends are lost on the way.
+
+    They are dropped where they arrive: of a packet that cannot leave, TCP of its host is told.
+    """
 
     @contextlib.contextmanager
     def do(job: Job, rank: int) -> Iterator[None]:
         host = job.lab.hosts[job.host_of(rank)]
+        others = [other for other in job.lab.hosts if other.name != host.name]
         chance = [] if percent >= 100 else f"numgen random mod 1000 < {10 * percent:.0f}".split()
-        _nft(host, "add table inet faults")
-        _nft(host, "add chain inet faults out { type filter hook output priority 0 ; }")
-        _nft(host, "add rule inet faults out oifname", host.interface, *chance, "drop")
+        for other in others:
+            _nft(other, "add table inet faults")
+            _nft(other, "add chain inet faults in { type filter hook prerouting priority -300 ; }")
+            _nft(other, "add rule inet faults in ip saddr", host.address, *chance, "drop")
         yield
-        _nft(host, "delete table inet faults")
+        for other in others:
+            _nft(other, "delete table inet faults")
 
     return do
 
@@ -235,6 +241,7 @@ COMPUTE, INPUT, NO_CPU = frozenset({"compute"}), frozenset({"input"}), frozenset
 LINK = frozenset({"link", "traffic"})
 STOPPED, DEAD = frozenset({"stopped"}), frozenset({"dead", "ended", "over"})
 CALLS, WAITING = frozenset({"missing", "mismatch"}), frozenset({"missing"})
+SLOW_LINK, LOSSY = LONGER | {"slow-link"}, LONGER | {"lossy"}
 STILL, STALLED = frozenset({"still"}), frozenset({"stalled"})
 KINDS = (
     Kind("SIGSTOP", by_signal(signal.SIGSTOP, signal.SIGCONT), STOPPED, limit_s=SOON_S),
@@ -250,11 +257,11 @@ KINDS = (
     Kind("all loaders paused", paused_loaders, STILL, INPUT, suspect="none"),
     Kind("CPU starved", starved, LATE, NO_CPU),
     Kind("stranger on the GPU", stranger, LATE, frozenset({"shared"}), needs_gpus=True),
-    Kind("link at 50 %", by_rate(0.5), LONGER, LINK, needs_hosts=True, suspect="host"),
-    Kind("link at 10 %", by_rate(0.1), LONGER, LINK, needs_hosts=True, suspect="host"),
-    Kind("2 % loss", by_drops(2), LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("link at 50 %", by_rate(0.5), SLOW_LINK, LINK, needs_hosts=True, suspect="host"),
+    Kind("link at 10 %", by_rate(0.1), SLOW_LINK, LINK, needs_hosts=True, suspect="host"),
+    Kind("2 % loss", by_drops(2), LOSSY, LINK, needs_hosts=True, suspect="host"),
     Kind("one-way drop", by_drops(100), STALLED, needs_hosts=True, suspect="host", ends_job=True),
-    Kind("second job on the link", second_job, LONGER, LINK, needs_hosts=True, suspect="host"),
+    Kind("second job on the link", second_job, SLOW_LINK, LINK, needs_hosts=True, suspect="host"),
 )
 
 

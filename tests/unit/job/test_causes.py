@@ -15,6 +15,7 @@ from busbw.host import process_times
 from busbw.host.cgroup import Quota
 from busbw.host.process_times import ProcessTimes
 from busbw.job.live.causes import explained
+from busbw.job.live.connections import Flow, PathEvidence
 from busbw.job.live.host_watch import (
     GpuEvidence,
     HostEvidence,
@@ -240,6 +241,60 @@ def test_steps_may_be_longer_for_what_grew_of_one_rank() -> None:
     job.times.mean_us = 49_000.0  # of the median alone
     found = explained(LiveVerdict(Verdict.WARN, "longer", "steps are longer"), job)
     assert found.cause == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("sends", "name", "suspects"),
+    [
+        ((True, False), "; what a sends", [0, 1]),
+        ((False, None), "; what a receives", [0, 1]),  # from no host of the job
+        ((None, None), "", []),
+        ((True, True), "", []),
+    ],
+)
+def test_the_host_that_sends_another_programs_bytes_is_named(
+    sends: tuple[bool | None, bool | None], name: str, suspects: list[int]
+) -> None:
+    ports = []
+    for host, way in zip("ab", sends, strict=True):
+        known = PORT | {"name": f"{host} eth0", "carried": 1.1e9 if way is not None else 1e8}
+        ports.append(PortEvidence(**known, host=host, sends=way))
+    if sends == (None, None):
+        ports[0].carried = 1.1e9
+    job = look(evidence={}, host=HostEvidence(ports=ports))
+    job.ranks[1].host = job.ranks[0].host = "a"
+    job.ranks[2].host = "b"
+    assert job.times
+    job.times.mean_us, job.times.usual_mean_us, job.times.wait_grew_us = 75e3, 50e3, 25e3
+    found = explained(LiveVerdict(Verdict.WARN, "longer", "steps are longer"), job)
+    assert (found.cause, found.message) == ("traffic", f"steps are longer{name}")
+    assert list(found.suspects) == suspects
+
+
+def slow_path(sender: str, local: str, peer: str, waited_us: float) -> PathEvidence:
+    found = PathEvidence(sender, local, peer)
+    found.before, found.now = Flow(100.0, 1e9, 10e6), Flow(10.0, 1e8, waited_us)
+    return found
+
+
+@pytest.mark.parametrize("grew_us", [25e3, 1e3])
+def test_a_rank_is_not_late_if_it_waits_for_a_slow_link(grew_us: float) -> None:
+    """All ranks wait longer for gradients, and one is said to be late for it."""
+    paths = [
+        slow_path("h", "10.0.0.1", "10.0.0.2", 6e6),
+        slow_path("g", "10.0.0.2", "10.0.0.1", 2e6),
+    ]
+    job = look({"backward": 29_000.0}, host=HostEvidence(paths=paths))
+    job.ranks[0].host = "g"
+    assert job.times
+    job.times.mean_us, job.times.usual_mean_us, job.times.wait_grew_us = 75e3, 50e3, grew_us
+    found = cause_of(job)
+    if grew_us < 12.5e3:
+        assert (found.kind, found.cause) == ("late", "compute")
+        return
+    assert (found.kind, found.cause, list(found.suspects)) == ("longer", "link", [1, 2])
+    assert found.message == "steps are longer: 75.00 ms, before 50.00 ms; what h sends to g"
+    assert "what h sends to g: its data are acknowledged at 0.133 Gbit/s" in found.why
 
 
 def test_segments_that_tcp_sends_again_are_a_sign_of_the_link() -> None:

@@ -13,7 +13,7 @@ from busbw.core.finding import Verdict
 from busbw.core.pattern import US
 from busbw.job.live import doing, gpu_causes
 from busbw.job.live.delay import GRADIENTS, MAINLY, Cause, Delay
-from busbw.job.live.network_causes import network
+from busbw.job.live.network_causes import network, traffic
 from busbw.job.live.rank_use import (
     BACKWARD,
     BLOCKED,
@@ -29,6 +29,7 @@ from busbw.ui.number_formats import time_text
 
 UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
 PARTLY = 0.25  # of a delay
+SLOW_SHARE = 0.1  # of the steps before: by which they are longer for a slow link
 WAITS = (WAITING, BLOCKED, INPUT, SAVE)  # of which a rank that computes well has none
 _Rule = Callable[[Delay], Cause | None]
 
@@ -38,6 +39,7 @@ def explained(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     causes: dict[str, Callable[[LiveVerdict, JobLook], LiveVerdict]] = {
         "late": _late,
         "longer": _longer,
+        "slow-link": _of_slow_link,
         "missing": doing.absent,
         "still": doing.still,
         "": doing.usual,
@@ -49,6 +51,9 @@ def _late(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     times = look.times
     if not times or not times.late:
         return found
+    slow = _slow_link(look)
+    if slow:
+        return slow
     late = next(one for one in times.late.late if one.rank == found.suspects[0])
     named = [one.rank for one in times.late.late]
     others = [evidence.now for rank, evidence in look.evidence.items() if rank not in named] or [
@@ -86,6 +91,34 @@ def _longer(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     for rank, own in grew.items() if cause is None else ():
         cause = cause or _first(_OF_ONE, Delay(look, us, step_us, own, look.evidence[rank], rank))
     return (cause or _unknown(of_all)).of(found)
+
+
+def _slow_link(look: JobLook) -> LiveVerdict | None:
+    """Steps are longer for a part of the network that is told: who is late waits for it, too."""
+    times = look.times
+    if not times or not times.usual_mean_us or times.wait_grew_us is None:
+        return None
+    us, step_us = times.mean_us - times.usual_mean_us, times.usual_mean_us
+    if us < SLOW_SHARE * step_us:
+        return None
+    cause = network(Delay(look, us, step_us, {GRADIENTS: times.wait_grew_us}))
+    if not cause or not cause.ranks:
+        return None
+    text = f"steps are longer: {time_text(US * times.mean_us)}, before {time_text(US * step_us)}"
+    return cause.of(LiveVerdict(Verdict.WARN, "longer", text))
+
+
+def _of_slow_link(found: LiveVerdict, look: JobLook) -> LiveVerdict:
+    """Whether another program's bytes make it slow."""
+    times = look.times
+    if not times or not times.usual_mean_us:
+        return found
+    us, step_us = max(0.0, times.mean_us - times.usual_mean_us), times.usual_mean_us
+    cause = traffic(Delay(look, us, step_us, {}), found.why)
+    if cause is None or not cause.where:
+        return found
+    found = replace(found, message=f"another program's bytes slow {cause.where}")
+    return replace(cause, where="").of(found)
 
 
 def _grown(rank: RankEvidence) -> dict[str, float]:

@@ -14,17 +14,24 @@ GRADIENTS = "gradients"  # a part of a step: what the rank that waits least wait
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`kind` is a word; `wrong_if` is what would prove the cause wrong."""
+    """`kind` is a word; `wrong_if` is what would prove the cause wrong.
+
+    `where` is the part of the network with the cause, with the ranks of its host, if they are told.
+    """
 
     kind: str
     why: str
     next: str = ""
     wrong_if: str = ""
+    where: str = ""
+    ranks: Sequence[int] = ()
 
     def of(self, found: LiveVerdict) -> LiveVerdict:
         """The verdict with this cause."""
         return replace(
             found,
+            message=f"{found.message}; {self.where}" if self.where else found.message,
+            suspects=self.ranks or found.suspects,
             cause=self.kind,
             why=self.why,
             next=self.next or found.next,

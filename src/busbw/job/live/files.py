@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 
 from busbw.host import process, process_times
+from busbw.host.tcp_sockets import ProcessSockets
+from busbw.job.live.connections import HostConnections
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
 from busbw.job.live.local_process import LocalProcess
 from busbw.job.live.rank_use import STEPS, TIMED, RankCounts, RankUse
@@ -25,7 +27,7 @@ VERSION = 1
 KEPT = "pattern.jsonl"  # what busbw makes of a capture at its end
 OTHERS_S = 10.0  # between readings of a file of another host's rank, unless it is asked for
 RIVAL_S = 10.0  # after a file was seen to go back to a process that it had named before
-USE_EVERY_S, USE_SHARE = 2.0, 0.005  # of a CPU, to read what the processes use
+USE_EVERY_S, USE_SHARE = 2.0, 0.005  # of a CPU, to read what the processes use; a turn is so long
 OVERLAP = 2  # steps that are sent again: DDP times a step when the next one begins
 BROKEN = (OSError, ValueError, RecursionError)  # msgspec's errors are ValueErrors
 Identity = tuple[str, int, int]  # host, pid and start of a process
@@ -150,11 +152,16 @@ class HostFiles:
         self._versions: dict[str, object] = {}  # what tells a version of a file from others
         self._broken: dict[str, str] = {}
         self._host = HostReader()
-        self._next_use_s = 0.0
+        self._sockets, self._connections = ProcessSockets(), HostConnections(self._node)
+        self._turn, self._next_use_s = -1, 0.0
 
-    def look(self, wanted: Collection[int] | None = None) -> HostNews:
-        """What is new. Of other hosts' ranks only the `wanted` are read each time; None for all."""
+    def look(self, wanted: Collection[int] | None = None, turn: int | None = None) -> HostNews:
+        """What is new. Of other hosts' ranks only the `wanted` are read each time; None for all.
+
+        What processes use is read once in each `turn`, by default of this host's clock.
+        """
         now_s = time.monotonic()
+        turn = turn_at(now_s) if turn is None else turn
         news = HostNews(now_s)
         names = set[str]()
         kept = False
@@ -173,21 +180,24 @@ class HostFiles:
         ]
         for name in sorted(self._files):
             self._add(self._files[name], wanted, news, now_s)
-        if now_s >= self._next_use_s and any(file.sent_steps for file in self._files.values()):
-            start_s = time.process_time()
+        is_due = turn != self._turn and now_s >= self._next_use_s
+        if is_due and any(file.sent_steps for file in self._files.values()):
+            self._turn, start_s = turn, time.process_time()
             self._take_use(now_s, news)
-            took_s = time.process_time() - start_s
-            self._next_use_s = now_s + max(USE_EVERY_S, took_s / USE_SHARE)
+            self._next_use_s = now_s + (time.process_time() - start_s) / USE_SHARE
         return news
 
     def _take_use(self, now_s: float, news: HostNews) -> None:
         """What the processes of this host have used, and what all ranks have written."""
         news.host = self._host.evidence()
+        news.host.turn = self._turn
         files = {file.now.rank: file for file in self._files.values()}
         pids = {rank: file.now.pid for rank, file in files.items() if self._runs_here(file)}
         gpus = gpus_of(news.host, pids)
         for gpu in news.host.gpus.values():
             gpu.strangers = strangers(gpu.last, pids)
+        self._connections.take(now_s, self._sockets.read(pids.values(), now_s))
+        news.host.paths = self._connections.evidence()
         for rank, file in files.items():
             times = process_times.read(pids[rank], now_s) if rank in pids else None
             file.use.take(now_s, times, file.now.counts(file.sent_steps))
@@ -314,6 +324,11 @@ class HostFiles:
                 both = sorted([_process(file.now), _process(other)])
                 return " and ".join(f"process {pid} on {host}" for host, pid, _ in both)
         return ""
+
+
+def turn_at(clock_s: float) -> int:
+    """The turn of a moment. Asked with the same turn, several hosts read the same moment."""
+    return int(clock_s / USE_EVERY_S)
 
 
 class _Version(msgspec.Struct):

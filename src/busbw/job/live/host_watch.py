@@ -18,12 +18,14 @@ from busbw.core.errors import BusbwError
 from busbw.core.link_samples import NVLINK, PCIE, GpuState, HostSample, WatchInterval
 from busbw.core.telemetry import clock_reasons
 from busbw.host import process
+from busbw.job.live.connections import PathEvidence
 from busbw.job.live.rank_use import FORGOTTEN_S, WINDOW_S
 from busbw.watch.reader import LinkSelection, SampleReader
 from busbw.watch.watcher import Watcher
 
 EVERY_S = 3.0
 RESENT, USED = "RetransSegs", "used"
+ONE_WAY = 1.2  # times the bytes of the other direction
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # without it no GPU is missed
 LEAST_BUSY = 5  # per cent of a GPU's time
 MPS_SERVER = "nvidia-cuda-mps"  # computes for its clients, which the ranks may be
@@ -52,11 +54,13 @@ class PortEvidence:
     carried: float
     before: float | None
     findings: list[str] = field(default_factory=list)
+    host: str = ""
+    sends: bool | None = None  # more than it receives; None if about as much
 
 
 @dataclass(slots=True)
 class HostEvidence:
-    """All GPUs and ports; resent segments of TCP are per second."""
+    """All GPUs, ports and paths; resent segments of TCP are per second."""
 
     gpus: dict[str, GpuEvidence] = field(default_factory=dict)  # by bus
     ports: list[PortEvidence] = field(default_factory=list)
@@ -64,6 +68,8 @@ class HostEvidence:
     resent: float = 0.0
     before_resent: float | None = None
     unread: Sequence[str] = ()  # why GPUs of this host, or ports, are not read
+    paths: list[PathEvidence] = field(default_factory=list)  # of TCP, from its ranks to other hosts
+    turn: int | None = None  # in which paths were read; None for several
 
 
 class HostSamples:
@@ -116,13 +122,24 @@ class HostSamples:
                 found.gpu_links.setdefault(self._buses[flow.name], []).extend(said)
             elif flow.name in means:
                 before_rate, before = self._rates.get(flow.name), self._before.get(flow.name)
-                found.ports.append(
-                    PortEvidence(flow.name, flow.rate, before_rate, means[flow.name], before, said)
+                port = PortEvidence(
+                    flow.name, flow.rate, before_rate, means[flow.name], before, said
                 )
+                port.host, port.sends = platform.node(), self._sends(flow.name)
+                found.ports.append(port)
         found.unread = sample.unread if NVIDIA_DRIVER.exists() else ()
         found.resent = means.get(RESENT, 0.0)
         found.before_resent = self._before.get(RESENT)
         return found
+
+    def _sends(self, name: str) -> bool | None:
+        """Whether a port sends more than it receives."""
+        flows = [flow for _, one in self._recent for flow in one.links if flow.name == name]
+        sent = sum(flow.tx or 0.0 for flow in flows)
+        received = sum(flow.rx or 0.0 for flow in flows)
+        if max(sent, received) < ONE_WAY * min(sent, received):
+            return None
+        return sent > received
 
     def _findings(self) -> dict[str, list[str]]:
         """What the counters of links meant, by link; the last of each pattern."""
@@ -162,10 +179,13 @@ def of_host(host: str, name: str) -> str:
 def joined(hosts: Mapping[str, HostEvidence]) -> HostEvidence:
     """What several hosts show, by host: parts are named with their host."""
     found = HostEvidence()
+    turns = {one.turn for one in hosts.values()}
+    found.turn = turns.pop() if len(turns) == 1 else None
     for host, one in hosts.items():
         found.gpus |= {of_host(host, bus): gpu for bus, gpu in one.gpus.items()}
         found.gpu_links |= {of_host(host, bus): said for bus, said in one.gpu_links.items()}
         found.ports += [replace(port, name=of_host(host, port.name)) for port in one.ports]
+        found.paths += one.paths
         found.unread = [*found.unread, *(of_host(host, reason) for reason in one.unread)]
         if one.resent >= found.resent:
             found.resent, found.before_resent = one.resent, one.before_resent

@@ -19,7 +19,7 @@ from busbw.core import program
 from busbw.core.errors import NoMeasurement
 from busbw.core.host_ranges import by_reason
 from busbw.host.process import allow_open_files
-from busbw.job.live.files import HostNews
+from busbw.job.live.files import HostNews, turn_at
 from busbw.job.live.node import Look
 from busbw.launch import remote
 from busbw.launch.node import RemoteNode
@@ -86,7 +86,7 @@ class JobHosts:
         for first in range(0, len(hosts), remote.MAX_AGENTS):
             batch = hosts[first : first + remote.MAX_AGENTS]
             for host in batch:
-                self._ask(host, ())
+                self._ask(host, (), None)
             wait([host.answer for host in batch if host.answer], limit_s)
             for host in batch:
                 self._take(host)
@@ -103,10 +103,10 @@ class JobHosts:
         """What is new, by host, of those that answer; `wanted` are ranks of other hosts to read
         too.
         """
-        asked = []
+        asked, turn = [], turn_at(time.monotonic())
         for host in self._hosts.values():
             if not (host.answer or host.news or host.problem):
-                self._ask(host, wanted.get(host.name, ()))
+                self._ask(host, wanted.get(host.name, ()), turn)
                 asked.append(host.answer)
         wait([answer for answer in asked if answer], WAIT_S)
         found = {}
@@ -126,12 +126,12 @@ class JobHosts:
                 found[host.name] = since_s, host.problem or "no answer"
         return found
 
-    def _ask(self, host: _RemoteReader, wanted: Collection[int]) -> None:
+    def _ask(self, host: _RemoteReader, wanted: Collection[int], turn: int | None) -> None:
         try:
             if host.node is None:
                 host.node = RemoteNode(host.name, program.module_command(MODULE))
             host.asked_s = time.monotonic()
-            host.answer = host.node.begin(Look(self._folder, list(wanted)))
+            host.answer = host.node.begin(Look(self._folder, list(wanted), turn))
             host.answer.add_done_callback(host.note_time)
         except NoMeasurement as error:
             self._lose(host, error)

@@ -13,8 +13,10 @@ from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
 from busbw.core.sizes import span
 from busbw.job.diagnose import by_call
+from busbw.job.live import path_causes
 from busbw.job.live.causes import explained
 from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown_text
+from busbw.job.live.path_causes import Direction
 from busbw.job.live.process_states import OF_PROCESSES, OVER
 from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.job.live.words import ranks_text as _ranks
@@ -26,6 +28,7 @@ from busbw.ui.number_formats import time_text
 # At least so long, and so many of the second longest step: the longest one may be a fault too.
 HELD_S, HELD_STEPS = 10.0, 1.5
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
+SLOW_LINK, LOST_TIME = 1.5, 0.1  # times the wait per byte before; share of the time that is lost
 UNKNOWN_SHARE = 0.5  # of a step: where a rank could be later than that unseen, nothing is known
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
@@ -104,6 +107,9 @@ def _held(look: JobLook) -> LiveVerdict | None:
     limit_s = _limit_s(look)
     held = [call for call in look.pending if call.waiting and _waited_s(look, call) >= limit_s]
     waiting = {rank for call in held for rank in call.waiting}
+    silent = path_causes.silent(look) if held else None
+    if silent:
+        return _stalled(look, held[0], silent)
     # The ranks that wait in no other group come first.
     for call in sorted(held, key=lambda call: call.absent.keys() <= waiting):
         absent = sorted(call.absent.keys() - waiting) or sorted(call.absent) or call.silent
@@ -128,6 +134,22 @@ def _held(look: JobLook) -> LiveVerdict | None:
             _stacks(look, absent),
         )
     return None
+
+
+def _stalled(look: JobLook, call: Outstanding, silent: Direction) -> LiveVerdict:
+    """Ranks wait for what the network does not deliver."""
+    return LiveVerdict(
+        Verdict.FAIL,
+        "stalled",
+        f"nothing arrives of {silent.name}; {_ranks(call.waiting)} {_have(call.waiting)} waited for"
+        f" {span(_waited_s(look, call))} in {call.function} {_place(call)}",
+        silent.ranks,
+        doing_lines(look),
+        "busbw check; busbw link",
+        "link",
+        silent.why,
+        "ping between the two addresses is answered in both directions",
+    )
 
 
 def _waited_s(look: JobLook, call: Outstanding) -> float:
@@ -226,6 +248,41 @@ def _longer(look: JobLook) -> LiveVerdict | None:
     )
 
 
+def _slow_link(look: JobLook) -> LiveVerdict | None:
+    """Steps are not much longer, or not long enough, but a link is surely slower than before."""
+    slow = path_causes.slow(look, SLOW_LINK, LOST_TIME)
+    if not slow:
+        return None
+    return LiveVerdict(
+        Verdict.WARN,
+        "slow-link",
+        f"{slow.name} is slower than before: {slow.why}",
+        slow.ranks,
+        _late_texts(look),
+        "busbw check; busbw link",
+        "link",
+        slow.why,
+        "busbw link finds all links between these hosts equal",
+    )
+
+
+def _lossy(look: JobLook) -> LiveVerdict | None:
+    lossy = path_causes.lossy(look)
+    if not lossy:
+        return None
+    return LiveVerdict(
+        Verdict.WARN,
+        "lossy",
+        f"{lossy.name} is lost in part: {lossy.why}",
+        lossy.ranks,
+        _late_texts(look),
+        "busbw check; busbw link",
+        "link",
+        lossy.why,
+        "no counter of a port or switch on the way rises: ethtool -S, and those of the switch",
+    )
+
+
 def _fine(look: JobLook) -> LiveVerdict:
     """The last rule: no rank is late, or nothing is known of that."""
     late = look.times and look.times.late
@@ -254,6 +311,8 @@ _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _incomplete,
     _late,
     _longer,
+    _lossy,
+    _slow_link,
     _fine,
 )
 

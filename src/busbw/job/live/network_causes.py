@@ -1,5 +1,6 @@
 """What the ports of a host show where communication took longer."""
 
+from busbw.job.live import path_causes
 from busbw.job.live.delay import GRADIENTS, Cause, Delay
 from busbw.job.live.host_watch import PortEvidence
 from busbw.ui.number_formats import percent_text
@@ -16,12 +17,32 @@ def network(delay: Delay) -> Cause | None:
     if not delay.has(GRADIENTS):
         return None
     why = f"communication took longer by {delay.figure(GRADIENTS)}"
+    return traffic(delay, why) or _link(delay, why)
+
+
+def traffic(delay: Delay, why: str) -> Cause | None:
+    """Another program's bytes. Of two ports with them, that which sends them is at fault."""
+    found = [
+        (port, text) for port in delay.look.host.ports if (text := _others_traffic(port, delay))
+    ]
+    if not found:
+        return None
+    sending = [one for one in found if one[0].sends] or found
+    port, text = max(sending, key=lambda one: one[0].carried)
+    name, ranks = "", list[int]()
+    if len({one[0].host for one in sending}) == 1 and port.host and port.sends is not None:
+        name = f"what {port.host} {'sends' if port.sends else 'receives'}"
+        ranks = [number for number, rank in delay.look.ranks.items() if rank.host == port.host]
+    return Cause(
+        "traffic", f"{why}; {text}", "ss -tunp; busbw watch", WRONG_TRAFFIC, name, sorted(ranks)
+    )
+
+
+def _link(delay: Delay, why: str) -> Cause:
     host = delay.look.host
-    for port in host.ports:
-        other = _others_traffic(port, delay)
-        if other:
-            return Cause("traffic", f"{why}; {other}", "ss -tunp; busbw watch", WRONG_TRAFFIC)
-    seen = [text for port in host.ports for text in _port_signs(port)]
+    direction = path_causes.lossy(delay.look) or path_causes.slow(delay.look)
+    seen = [f"{direction.name}: {direction.why}"] if direction else []
+    seen += [text for port in host.ports for text in _port_signs(port)]
     if host.before_resent is not None and host.resent >= max(
         RESENT, RESENT_TIMES * host.before_resent
     ):
@@ -37,6 +58,8 @@ def network(delay: Delay) -> Cause | None:
         "busbw link finds all links between these hosts equal"
         if len(hosts) > 1
         else "communication takes as long between the same ranks on another host",
+        direction.name if direction else "",
+        direction.ranks if direction else (),
     )
 
 

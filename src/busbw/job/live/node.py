@@ -17,10 +17,13 @@ IDLE_S = 300  # without a request: a host that lost its power closes no connecti
 
 
 class Look(msgspec.Struct, omit_defaults=True):
-    """A request: what is new in `folder`; `wanted` are ranks of other hosts to read too."""
+    """A request: what is new in `folder`; `wanted` are ranks of other hosts to read too, `turn` is
+    when to read the use anew (`busbw.job.live.files`).
+    """
 
     folder: str
     wanted: list[int] = []
+    turn: int | None = None
 
 
 class FolderService:
@@ -35,7 +38,7 @@ class FolderService:
         request = msgspec.json.decode(message, type=Look)
         if self._files is None:
             self._files = HostFiles(Path(request.folder))
-        return self._files.look(request.wanted)
+        return self._files.look(request.wanted, request.turn)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import msgspec
 from busbw.core.host_ranges import by_reason
 from busbw.core.pattern import US
 from busbw.host import process
+from busbw.job.live.connections import PathEvidence
 from busbw.job.live.files import HostFiles, HostNews, Identity, RankNews
 from busbw.job.live.host_watch import HostEvidence, joined, of_host
 from busbw.job.live.plugin_ranks import PluginRanks
@@ -150,6 +151,7 @@ class JobFolder:
         self._least_wait_us = math.inf  # of a window
         self._uses: dict[str, dict[int, RankCounts]] = {}  # by host that reads
         self._evidence: dict[str, HostEvidence] = {}  # the same
+        self._paths: list[PathEvidence] = []
         self._next_comparison_s = 0.0
 
     def look(self, clock: float | None = None) -> JobLook:
@@ -181,7 +183,12 @@ class JobFolder:
         look.times = self._times
         self._plugin.look(now_s).add_to(look)
         look.is_kept = look.is_kept and not look.ranks
-        look.host = joined(self._evidence)
+        look.host = joined(
+            {name: one for name, one in self._evidence.items() if name not in silent}
+        )
+        if look.host.turn is None:  # paths of two moments cannot be compared
+            look.host.paths = self._paths
+        self._paths = look.host.paths
         look.unread += look.host.unread
         look.evidence = {number: self._rank_evidence(rank) for number, rank in ranks.items()}
         return look
