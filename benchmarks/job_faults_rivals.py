@@ -44,7 +44,7 @@ ANALYZERS = {
 SECTIONS = ("data_loading", "fwd", "bwd", "gpu")  # gpu: its kernels in all of them
 NAMES = ("nvrx relative", "nvrx individual", "nvrx compute", *ANALYZERS, RAS)
 _RANKS = re.compile(r"issing (?:dump files from )?ranks:? \{([\d, ]+)\}|Culprit rank (\d+)")
-_TABLE = re.compile(r"PGID[^\n]*Missing Ranks *\n(?P<rows>(?:[^\n]*\|[^\n]*\n?)*)")
+_TABLE = re.compile(r"PGID[^\n]*Missing Ranks *\n((?:[^\n]*\|[^\n]*\n?)*)")
 _RAS_RANK = re.compile(r"^\s*Rank (\d+)\b", re.MULTILINE)
 
 
@@ -85,7 +85,9 @@ class Rivals:
         self._folder, self._ranks = folder, ranks
         self._began_s = self._step_s = time.monotonic()
         self._steps = -1.0
-        self._is_asked = False
+        self._is_asked = self._is_stuck = False
+        for dump in self._dumps():  # of a rank that was stopped until the end of its fault
+            dump.unlink()
         self._ras = ""
 
     def look(self, steps: float) -> bool:
@@ -96,7 +98,8 @@ class Rivals:
         if not self._is_asked and now_s - self._began_s >= ASK_S:
             self._is_asked = True
             self._ras = _ask_ras()
-            if now_s - self._step_s >= STUCK_S:
+            self._is_stuck = now_s - self._step_s >= STUCK_S
+            if self._is_stuck:
                 self._ask_for_dumps()
         return now_s - self._began_s >= HOLD_S
 
@@ -132,8 +135,6 @@ class Rivals:
                     said.right_s = round(at_s - self._began_s, 2)
             else:
                 said.wrong.append(sorted(named))
-        for dump in self._dumps():
-            dump.unlink()
         return list(sayings.values())
 
     def _reports(self) -> Iterator[tuple[str, float | None, set[int], str]]:
@@ -154,24 +155,26 @@ class Rivals:
     def _answers(self) -> Iterator[tuple[str, float | None, set[int], str]]:
         if self._ras:
             yield RAS, None, {int(rank) for rank in _RAS_RANK.findall(self._ras)}, self._ras
-        if self._dumps():
+        if self._is_stuck and self._dumps():
             for rival, words in ANALYZERS.items():
                 text = _analyze(words, self._folder / DUMPS)
                 yield rival, None, named_in(text), text
 
 
 def _analyze(words: tuple[str, ...], dumps: Path) -> str:
+    """What an analyzer prints; nothing if it does not end in time."""
     line = [sys.executable, "-m", *words, str(dumps)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=ANALYZE_LIMIT_S)
-    return done.stdout + done.stderr
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(line, capture_output=True, text=True, timeout=ANALYZE_LIMIT_S)
+        return done.stdout + done.stderr
+    return ""
 
 
 def named_in(text: str) -> set[int]:
     """The ranks that an analyzer of dumps accuses."""
     found = [first or second for first, second in _RANKS.findall(text)]
-    table = _TABLE.search(text)
-    rows = table["rows"].splitlines() if table else []
-    found += [row.rsplit("|", 1)[1] for row in rows]
+    for rows in _TABLE.findall(text):
+        found += [row.rsplit("|", 1)[1] for row in rows.splitlines()]
     return {int(rank) for ranks in found for rank in re.findall(r"\d+", ranks)}
 
 

@@ -18,13 +18,16 @@ PACKAGES = ("nvidia_resiliency_ext.attribution.straggler", "nvidia_resiliency_ex
 
 def attach(folder: Path, rank: int, steps: Any) -> None:
     """Hook into a rank; `steps` is its job_faults_rank.Steps, which is patched already."""
-    Thread(target=_dump_when_asked, args=(folder, rank), daemon=True).start()
+    import torch
+
+    if not torch.cuda.is_available():
+        Thread(target=_dump_when_asked, args=(folder, rank), daemon=True).start()
     with contextlib.suppress(ImportError):
         _Sections(folder, rank).attach(steps)
 
 
 def _dump_when_asked(folder: Path, rank: int) -> None:
-    """Gloo has no pipe that starts a dump as NCCL has."""
+    """Write Gloo's dump when asked, as NCCL does by its pipe."""
     from torch._C import _distributed_c10d
 
     dump = getattr(_distributed_c10d, "_dump_fr_trace", None)
@@ -44,7 +47,7 @@ def _write_dump(folder: Path, rank: int, content: bytes) -> None:
     dump = pickle.loads(content)
     entries, groups = dump.get("entries"), dump["pg_config"]
     if not entries:
-        return  # of NCCL, which writes its own
+        return
     if "" in groups:  # Gloo's default group has no name here, but has one in the entries
         name, description = entries[0]["process_group"]
         groups[name] = dict(groups.pop(""), name=name, desc=description)
