@@ -171,8 +171,12 @@ def _analyze(words: tuple[str, ...], dumps: Path) -> str:
 
 
 def named_in(text: str) -> set[int]:
-    """The ranks that an analyzer of dumps accuses."""
-    found = [first or second for first, second in _RANKS.findall(text)]
+    """The ranks that an analyzer of dumps accuses: of its first mismatch, or in its table."""
+    found = list[str]()
+    for line in text.splitlines():
+        found = [first or second for first, second in _RANKS.findall(line)]
+        if found:
+            break
     for rows in _TABLE.findall(text):
         found += [row.rsplit("|", 1)[1] for row in rows.splitlines()]
     return {int(rank) for ranks in found for rank in re.findall(r"\d+", ranks)}
