@@ -17,6 +17,11 @@ a saying of its own. The section of `nvrx compute` is a favor: a script has it o
 computation is apart from its communication. Without GPUs nvrx has the times of sections alone. The
 others are asked ASK_S after a fault. A saying is right if it names the rank that was hit and no
 other, and wrong if it names another; one of all ranks names none.
+Where no rank is at fault, silence is right.
+
+torchfrtrace has the first mismatch that it prints; it ends with an error that names the ranks
+without a dump, as those that are stopped, which counts as naming them. Dumps of Gloo get the name
+of their group, which PyTorch 2.15 leaves out of one place and without which torchfrtrace fails.
 """
 
 import contextlib
