@@ -4,6 +4,7 @@ names somebody in a clean one.
     job_faults.py OUT -- train.py ARGUMENT...                        every kind, on CPUs here
     job_faults.py OUT --hosts 2 --ranks 4 --faults 100 -- train.py   over two emulated hosts
     job_faults.py OUT --clean 600 -- train.py                        10 minutes without a fault
+    job_faults.py OUT --rivals -- train.py                           and what other tools say
     job_faults.py OUT --count                                        count what OUT has
 
 The script is any training of PyTorch that torchrun can start; job_faults_rank.py runs it. Faults
@@ -32,7 +33,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src"), str(HERE.parent / "tests" / "netlab")]
 
-from job_faults_kinds import KINDS, LATEST_S, Fault, draw  # noqa: E402 - found by the path above
+import job_faults_rivals as rivals  # noqa: E402 - found by the path above
+from job_faults_kinds import KINDS, LATEST_S, Fault, draw  # noqa: E402
 from job_faults_rank import CONTROL, Word, control  # noqa: E402
 from job_faults_score import FAULTS, PASS, Outcome, Verdicts, append, score, table  # noqa: E402
 
@@ -50,7 +52,10 @@ class Job:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.lab, self.rate_mbit = lab, options.rate
-        self._folder, self._options = folder, options
+        self.folder, self._options = folder, options
+        self._environ = dict(os.environ, OMP_NUM_THREADS="1")
+        if options.rivals:
+            self._environ |= rivals.environment(folder)
         self._capture = folder / "capture"
         self.words = [control(folder, rank) for rank in range(options.ranks)]
         for words in self.words:
@@ -75,9 +80,9 @@ class Job:
         return self._run(host, line, stdout=self._log, stderr=self._log)
 
     def _run(self, host: int, line: list[str], **streams: Any) -> subprocess.Popen[bytes]:
-        environ = dict(os.environ, OMP_NUM_THREADS="1", **{CONTROL: str(self._folder)})
+        environ = self._environ | {CONTROL: str(self.folder)}
         if self.lab:
-            environ |= self.lab.environment() | {CONTROL: str(self._folder)}
+            environ |= self.lab.environment() | {CONTROL: str(self.folder)}
             environ["GLOO_SOCKET_IFNAME"] = self.lab.hosts[host].interface
             line = self.lab.hosts[host].enter(*line)
         return subprocess.Popen(line, env=environ, start_new_session=True, **streams)
@@ -99,11 +104,11 @@ class Job:
 
     def _check_alive(self, deadline: float) -> None:
         if time.monotonic() > deadline or any(one.poll() is not None for one in self._programs):
-            raise RuntimeError(f"the job does not run well: see {self._folder}/log")
+            raise RuntimeError(f"the job does not run well: see {self.folder}/log")
 
     def _read(self) -> None:
         assert self._watch is not None and self._watch.stdout is not None
-        with contextlib.suppress(ValueError), (self._folder / "watch.jsonl").open("wb") as kept:
+        with contextlib.suppress(ValueError), (self.folder / "watch.jsonl").open("wb") as kept:
             for line in self._watch.stdout:
                 kept.write(line)
                 self._lines.put((time.monotonic(), json.loads(line)))
@@ -165,23 +170,39 @@ def has_gpus() -> bool:
     return NVIDIA_DRIVER.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
 
 
-def strike(job: Job, fault: Fault, limit_s: float) -> Outcome:
+def strike(job: Job, fault: Fault, options: argparse.Namespace) -> Outcome:
     """Inject a fault, wait for the verdict, undo it, and wait until the job is well."""
+    limit_s = min(fault.kind.limit_s, options.limit)
+    if options.rivals:
+        limit_s = max(limit_s, rivals.HOLD_S + 1)
     job.take(fault.after_s)
     hosts = [job.names_of(rank) for rank in range(len(job.words))]
     job.verdicts.forget()
     step_ms = job.words[fault.rank][Word.STEP_MS]
+    others = rivals.Rivals(job.folder, len(job.words)) if options.rivals else None
     with fault.kind.do(job, fault.rank):
         began_s = time.monotonic()
         while (passed_s := time.monotonic() - began_s) < limit_s:
             job.take(0.25)
             outcome = score(fault, job.verdicts, began_s, hosts)
             is_named = outcome.right_s is not None
+            if others and not others.look(sum(words[Word.STEPS] for words in job.words)):
+                continue
             if outcome.kind_right or (is_named and passed_s > outcome.right_s + KIND_S):
                 break
     outcome = score(fault, job.verdicts, began_s, hosts)
     outcome.step_ms = round(step_ms, 1)
+    if others:
+        right = _may_be_named(fault, hosts)
+        said = others.end(fault.number, fault.kind.name, fault.rank, right)
+        rivals.append(options.out, said)
     return outcome
+
+
+def _may_be_named(fault: Fault, hosts: list[tuple[str, ...]]) -> set[int]:
+    if fault.kind.suspect == "host":
+        return {rank for rank, host in enumerate(hosts) if host == hosts[fault.rank]}
+    return {fault.rank} if fault.kind.suspect == "rank" else set()
 
 
 def run_faults(options: argparse.Namespace, lab: Any) -> None:
@@ -200,7 +221,7 @@ def run_faults(options: argparse.Namespace, lab: Any) -> None:
             if job is None:
                 job = Job(options.out / f"job_{number}", options, lab)
                 job.begin()
-            outcome = strike(job, fault, min(fault.kind.limit_s, options.limit))
+            outcome = strike(job, fault, options)
             append(options.out / FAULTS, outcome)
             print(outcome, flush=True)
             if fault.kind.ends_job or not job.recover():
@@ -221,10 +242,15 @@ def run_clean(options: argparse.Namespace, lab: Any) -> None:
     try:
         job.begin()
         job.verdicts.forget()
+        others = rivals.Rivals(job.folder, options.ranks) if options.rivals else None
         deadline = time.monotonic() + options.clean
         while time.monotonic() < deadline:
             job.take(10.0)
+            if others:
+                others.look(sum(words[Word.STEPS] for words in job.words))
             append(options.out / "clean.jsonl", job.verdicts.clean(10.0))
+        if others:
+            rivals.append(options.out, others.end(-1, "", -1, set()))
     finally:
         job.end()
 
@@ -260,6 +286,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--evaluate", type=int, default=0, help="steps between evaluations, too")
     parser.add_argument("--save", type=int, default=0, help="steps between checkpoints, too")
     parser.add_argument("--pause", type=float, default=2.0, help="seconds for one of either")
+    parser.add_argument(
+        "--rivals", action="store_true", help="ask other tools, in runs of their own"
+    )
     parser.add_argument("--count", action="store_true", help="print the table of OUT alone")
     words, script = sys.argv[1:], list[str]()
     if "--" in words:
@@ -289,6 +318,7 @@ def main() -> None:
                 lab = undo.enter_context(netlab.lab(options.hosts, options.rate))
             run(options, lab)
     print(table(options.out))
+    print(rivals.table(options.out))
 
 
 if __name__ == "__main__":

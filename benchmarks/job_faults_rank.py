@@ -254,6 +254,10 @@ def main() -> None:
     optimizer.register_optimizer_step_post_hook(steps.after_step)
     lengthen_backward(steps)
     watch_loader(words)
+    if "JOB_FAULTS_RIVALS" in os.environ:
+        import job_faults_rivals_rank
+
+        job_faults_rivals_rank.attach(Path(os.environ[CONTROL]), rank, steps)
     del sys.argv[0]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     with contextlib.suppress(KeyboardInterrupt):
