@@ -19,10 +19,10 @@ from busbw.host import process, process_times
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
 from busbw.job.live.local_process import LocalProcess
 from busbw.job.live.rank_use import STEPS, TIMED, RankCounts, RankUse
+from busbw.pattern.unfinished import KEPT
 
 NAME = re.compile(r"\.rank_.*\.now")
 VERSION = 1
-KEPT = "pattern.jsonl"  # what busbw makes of a capture at its end
 OTHERS_S = 10.0  # between readings of a file of another host's rank, unless it is asked for
 RIVAL_S = 10.0  # after a file was seen to go back to a process that it had named before
 USE_EVERY_S, USE_SHARE = 2.0, 0.005  # of a CPU, to read what the processes use
