@@ -12,8 +12,8 @@ from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
 from busbw.core.sizes import span
-from busbw.job.diagnose import by_call
 from busbw.job.live.causes import explained
+from busbw.job.live.last_calls import different, left, place
 from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown_text
 from busbw.job.live.process_states import OF_PROCESSES, OVER
 from busbw.job.live.types import JobLook, LiveVerdict
@@ -45,7 +45,9 @@ def _not_begun(look: JobLook) -> LiveVerdict | None:
     if look.silent:
         return _unknown(look)
     if look.is_kept:
-        return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR")
+        return LiveVerdict(
+            Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR", is_over=True
+        )
     return LiveVerdict(
         Verdict.UNKNOWN,
         "waiting",
@@ -64,24 +66,6 @@ def _two_jobs(look: JobLook) -> LiveVerdict | None:
         text,
         next="busbw capture --output DIR -- COMMAND: a folder for each job",
     )
-
-
-def _different(look: JobLook) -> LiveVerdict | None:
-    for call in look.pending:
-        if call.different:
-            made = list(call.different.values())
-            common = max(made, key=made.count)
-            known = 2 * made.count(common) > len(made)
-            return LiveVerdict(
-                Verdict.FAIL,
-                "mismatch",
-                f"ranks made different calls as {_place(call)}: {by_call(call.different)}",
-                [rank for rank, own in call.different.items() if known and own != common],
-                doing_lines(look),
-                "look for a branch that depends on the rank or its data:"
-                f" {_stack(look.ranks[min(call.different)])}",
-            )
-    return None
 
 
 def _unknown(look: JobLook) -> LiveVerdict | None:
@@ -113,7 +97,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
             return LiveVerdict(
                 Verdict.FAIL,
                 "stalled",
-                f"all ranks have called {call.function} {_place(call)}, in which {in_call}",
+                f"all ranks have called {call.function} {place(call)}, in which {in_call}",
                 (),
                 doing_lines(look),
                 "busbw check; busbw link",
@@ -121,7 +105,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
         return LiveVerdict(
             Verdict.FAIL,
             "missing",
-            f"{_ranks(absent)} {_have(absent)} not called {call.function} {_place(call)}, in which"
+            f"{_ranks(absent)} {_have(absent)} not called {call.function} {place(call)}, in which"
             f" {in_call}",
             absent,
             doing_lines(look),
@@ -249,7 +233,8 @@ _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _not_begun,
     _two_jobs,
     *OF_PROCESSES,
-    _different,
+    different,
+    left,
     _unknown,
     _held,
     _still,
@@ -273,10 +258,6 @@ def _late_ranks(late: Sequence[RankDelay], found: Lateness) -> list[str]:
     lines = [late_lines(one, found)[0] for one in late[:MOST_LINES]]
     more = [one.rank for one in late[MOST_LINES:]]
     return [*lines, f"late, by less: {_ranks(more)}"] if more else lines
-
-
-def _place(call: Outstanding) -> str:
-    return f"number {call.seq} of {call.noun} {call.group}"
 
 
 def _have(ranks: Sequence[int]) -> str:

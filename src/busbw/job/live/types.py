@@ -12,6 +12,7 @@ from msgspec import Meta
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness
 from busbw.core.pattern import US
+from busbw.host.process import ENDED
 from busbw.job.live.host_watch import HostEvidence
 from busbw.job.live.rank_use import RankEvidence
 from busbw.pattern.lateness.judge import MeanDelay
@@ -58,6 +59,16 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
         str, Meta(description="how many calls it has made, by communicator, if NCCL reports them")
     ] = ""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is known to have ended."""
+        return self.state is not None and self.state in ENDED
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it makes no calls any more."""
+        return self.ended or self.is_gone
+
 
 @dataclass(slots=True)
 class StepTimes:
@@ -87,6 +98,8 @@ class JobLook:
     ranks: dict[int, LiveRank] = field(default_factory=dict)
     world: int = 0
     pending: list[Outstanding] = field(default_factory=list)
+    # by process group and rank the number of the last call: of groups all of whose ranks wrote it
+    last_calls: dict[str, dict[int, int]] = field(default_factory=dict)
     times: StepTimes | None = None
     unread: list[str] = field(default_factory=list)  # and which ranks came, or were left out
     evidence: dict[int, RankEvidence] = field(default_factory=dict)  # by rank
@@ -122,6 +135,7 @@ class LiveVerdict:
     cause: str = ""  # in a word
     why: str = ""  # the evidence of the cause
     wrong_if: str = ""  # what would prove it wrong
+    is_over: bool = False  # the job has ended
 
 
 class JobInterval(
