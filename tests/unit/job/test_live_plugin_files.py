@@ -223,6 +223,12 @@ def test_states_are_those_of_the_process_that_has_the_file(
     found = verdict(watched, 1.0)
     assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "stopped", [1])
     assert found.next == f"kill -CONT {other.pid}"
+    call((ranks[0], ranks[2]), us=None)
+    verdict(watched, 2.0)
+    other.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, other.pid, os.WCONTINUED | os.WNOWAIT)
+    kinds = [verdict(watched, clock).kind for clock in (30.0, 39.0, 40.0)]
+    assert kinds == ["still", "still", "missing"]
     # a process with the pid of one in another container
     (tmp_path / "elsewhere").mkdir()
     job(tmp_path / "elsewhere", pid=other.pid)

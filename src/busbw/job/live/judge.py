@@ -86,7 +86,7 @@ def _unknown(look: JobLook) -> LiveVerdict | None:
 def _held(look: JobLook) -> LiveVerdict | None:
     """A call that some ranks have not made, or that all are in, for too long."""
     limit_s = _limit_s(look)
-    held = [call for call in look.pending if call.waiting and _waited_s(look, call) >= limit_s]
+    held = [call for call in look.pending if call.waiting and _held_s(look, call) >= limit_s]
     waiting = {rank for call in held for rank in call.waiting}
     # The ranks that wait in no other group come first.
     for call in sorted(held, key=lambda call: call.absent.keys() <= waiting):
@@ -120,6 +120,13 @@ def _waited_s(look: JobLook, call: Outstanding) -> float:
     if any(rank.unwritten_s > FRESH_S for rank in waiting):
         return 0.0
     return min(rank.still_s for rank in waiting)
+
+
+def _held_s(look: JobLook, call: Outstanding) -> float:
+    """The same, but at most since a rank of the call that was stopped runs again."""
+    ranks = [look.ranks[rank] for rank in (*call.waiting, *call.absent) if rank in look.ranks]
+    resumed = [rank.resumed_s for rank in ranks if rank.resumed_s is not None]
+    return min([_waited_s(look, call), *resumed])
 
 
 def _limit_s(look: JobLook) -> float:

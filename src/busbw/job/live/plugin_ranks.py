@@ -152,6 +152,7 @@ class PluginRanks:
             is_python=local.is_python if local else True,
             state=state,
             stopped_s=round(local.stopped_s(state, now_s), 3) if local else 0.0,
+            resumed_s=local.resumed_s(now_s) if local else None,
             ended=ended,
             end_s=local.end_s if local else None,
             still_s=round(still_s, 3),

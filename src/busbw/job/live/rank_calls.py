@@ -1,4 +1,4 @@
-"""The calls of PyTorch's ranks, as they write them each second (recorder/busbw_rank_now.py)."""
+"""The calls of PyTorch's ranks, as pattern/recorder/busbw_rank_now.py writes them each second."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -67,6 +67,7 @@ class _WatchedRank:
     changes: int = 0  # how often its process was seen to write
     state: str | None = None
     stopped_s: float | None = None  # since when it is seen stopped
+    resumed_s: float | None = None  # when it was seen to run again
     end_s: float | None = None  # when its process was seen to end, at once
     signal: int = 0  # that killed it, if that was seen
     calls: RankCalls = field(default_factory=RankCalls)
@@ -181,6 +182,8 @@ class JobFolder:
             rank.end_s = news.ends_s.get(number, rank.end_s)
             rank.signal = news.signals.get(number, rank.signal)
             stopped = rank.state is not None and rank.state in process.STOPPED
+            if rank.stopped_s is not None and not stopped:
+                rank.resumed_s = now_s
             since_s = now_s if rank.stopped_s is None else rank.stopped_s
             rank.stopped_s = since_s if stopped else None
 
@@ -278,6 +281,7 @@ class JobFolder:
             pid=news.pid,
             state=None if unknown_s else rank.state,
             stopped_s=0.0 if rank.stopped_s is None else round(now_s - rank.stopped_s, 3),
+            resumed_s=None if rank.resumed_s is None else round(now_s - rank.resumed_s, 3),
             ended=news.ended,
             end_s=rank.end_s,
             signal=rank.signal,

@@ -30,6 +30,9 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
         str | None, Meta(description="letter of proc(5), empty without a process; null if unknown")
     ] = None
     stopped_s: Annotated[float, Meta(description="since it was seen stopped")] = 0.0
+    resumed_s: Annotated[
+        float | None, Meta(description="since it was seen to run again after it was stopped")
+    ] = None
     ended: Annotated[bool, Meta(description="its Python came to its end")] = False
     end_s: Annotated[
         float | None, Meta(description="when its process ended; only differences have a meaning")
