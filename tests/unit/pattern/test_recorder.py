@@ -211,6 +211,7 @@ def test_a_training_without_ddp_has_the_steps_of_its_first_optimizer(monkeypatch
     steps.note(first)
     last = steps.last()
     assert len(last["steps_us"]) == 3
+    assert 0 <= time.monotonic_ns() - last["step_end_ns"] < LIMIT_S * 1e9
     none, some, on_gpu = last["waits_us"]
     assert none >= 0 and 20_000 <= some <= last["steps_us"][1]
     assert on_gpu is None

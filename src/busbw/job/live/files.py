@@ -52,6 +52,7 @@ class RankNow(msgspec.Struct, kw_only=True):
     timed: int = 0
     computed_us: dict[str, float] = {}
     first_step: int = 0
+    step_end_ns: int = 0
     steps_us: msgspec.Raw = _EMPTY
     waits_us: msgspec.Raw = _EMPTY
     pg_config: msgspec.Raw
@@ -87,6 +88,7 @@ class RankNews(msgspec.Struct, kw_only=True, omit_defaults=True):
     running_s: float = 0.0  # since an own rank's process was started
     doing_s: dict[str, float] = {}  # for how long it is in a part of a step
     steps: int = 0  # how many it has made
+    step_end_ns: int = 0  # when the last of them ended, of its CLOCK_MONOTONIC; 0 if unknown
     first_step: int = 0  # of these:
     steps_us: list[float] = []
     waits_us: list[float | None] = []
@@ -282,6 +284,7 @@ class HostFiles:
             is_own=file.is_own,
             doing_s=now.doing_s,
             steps=first + len(steps),
+            step_end_ns=now.step_end_ns,
             first_step=first,
             steps_us=steps,
             waits_us=waits,

@@ -1,7 +1,7 @@
 """The ranks that the profiler plugin records, from its files: also of programs without PyTorch."""
 
 import platform
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from busbw.job.live.plugin_file import PluginFile
 from busbw.job.live.plugin_times import PluginTimes
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.pattern.collector import Collector
+from busbw.pattern.lateness.steps import StepStarts, no_starts
 from busbw.pattern.pattern_builder import stated_ranks
 from busbw.pattern.pending_collective import Outstanding
 from busbw.pattern.readers import profiler
@@ -77,7 +78,10 @@ class PluginRanks:
         self._watched: dict[Path, _Watched] = {}
         self._times = PluginTimes()
 
-    def look(self, now_s: float) -> PluginLook:
+    def look(self, now_s: float, step_starts_ns: StepStarts = no_starts) -> PluginLook:
+        """What the files say at `now_s`. `step_starts_ns` says when the steps of a rank began, if
+        PyTorch's recorder counts them: by CLOCK_MONOTONIC.
+        """
         look = PluginLook()
         for path in sorted(self._folder.glob(FILES)):
             self._read(path, now_s, look.unread)
@@ -104,7 +108,12 @@ class PluginRanks:
                 look.unread.append(f"{one.name}: records were lost: its calls are not numbered")
             for key in {comm.process for comm in one.comms.values()}:
                 look.ranks[ranks[key]] = self._rank(one, key, ranks[key], comm_ranks, found, now_s)
-        self._times.take([one.file for one in taken], len(look.ranks), now_s)
+        self._times.take(
+            [one.file for one in taken],
+            len(look.ranks),
+            now_s,
+            _starts_us(taken, ranks, step_starts_ns),
+        )
         look.times = self._times.found
         return look
 
@@ -231,3 +240,20 @@ def _comm_ranks(
         for number, comm in one.comms.items():
             rank = ranks[comm.process]
             yield CommRank(rank, one.file, number, comm, made[number], now_s - one.file.moved_s)
+
+
+def _starts_us(
+    taken: Sequence[_Watched], ranks: Mapping[Hashable, int], of: StepStarts
+) -> StepStarts:
+    """When steps began, as the calls in the file of a rank have their times."""
+    files = {}
+    for one in taken:
+        own = {ranks[comm.process] for comm in one.comms.values()}
+        if len(own) == 1:
+            files[own.pop()] = one.file.known
+
+    def starts_us(rank: int) -> list[float]:
+        known = files.get(rank)
+        return [known.time_us(int(ns)) for ns in of(rank)] if known else []
+
+    return starts_us

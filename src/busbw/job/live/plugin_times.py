@@ -17,7 +17,7 @@ from busbw.job.live.types import StepTimes
 from busbw.pattern.collector import Collector
 from busbw.pattern.lateness import waits
 from busbw.pattern.lateness.judge import JobRanks, lateness
-from busbw.pattern.lateness.steps import Member, RankCall
+from busbw.pattern.lateness.steps import Member, RankCall, StepStarts, no_starts
 from busbw.pattern.lateness.waits import StepWaits
 from busbw.pattern.merge import POINT_TO_POINT
 from busbw.pattern.pattern_builder import rank_calls
@@ -46,10 +46,17 @@ class PluginTimes:
         self._next_s = 0.0
         self._records = LEAST_RECORDS  # of each rank, that are compared
         self._steps = 0  # in them
+        self._starts_us: StepStarts = no_starts
         self._of: set[Path] = set()
         self._medians_us: list[tuple[float, float]] = []  # of steps, and when they were compared
 
-    def take(self, files: Sequence[PluginFile], ranks: int, now_s: float) -> None:
+    def take(
+        self,
+        files: Sequence[PluginFile],
+        ranks: int,
+        now_s: float,
+        starts_us: StepStarts = no_starts,
+    ) -> None:
         """Compare the ranks of these files, if it is time to."""
         paths = {file.path for file in files}
         if paths != self._of:
@@ -57,6 +64,7 @@ class PluginTimes:
         if now_s < self._next_s or ranks < 2:
             return
         start_s = time.process_time()
+        self._starts_us = starts_us
         self._compare(files, now_s)
         while self._steps < FEW_STEPS and self._grow(files):
             self._compare(files, now_s)
@@ -80,7 +88,7 @@ class PluginTimes:
         timed = any(member.us is not None for call in calls for member in call.members)
         if not timed:
             calls, reason = [_untimed(call) for call in calls], reason or UNTIMED
-        times = waits.of_calls(calls) if calls else None
+        times = waits.of_calls(calls, self._starts_us) if calls else None
         if times is None or times.parts:
             return
         known = [at for at in range(len(times.steps_us)) if at not in times.incomplete]

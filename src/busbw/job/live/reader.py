@@ -150,7 +150,7 @@ class JobFolder:
         calls = {number: rank.calls for number, rank in ranks.items()}
         look.pending, look.last_calls = pending(calls), last_calls(calls)
         look.times = self._times
-        self._plugin.look(now_s).add_to(look)
+        self._plugin.look(now_s, lambda rank: _step_starts_ns(ranks.get(rank))).add_to(look)
         look.is_kept = look.is_kept and not look.ranks
         look.host = joined(self._evidence)
         look.unread += look.host.unread
@@ -337,3 +337,15 @@ def _delay_s(delay: MeanDelay | None) -> dict[str, float]:
     ends = {"late_low_s": delay.low_us, "late_high_s": delay.high_us}
     known = {"late_s": delay.us} | (ends if math.isfinite(delay.high_us - delay.low_us) else {})
     return {name: round(US * value, 7) for name, value in known.items()}
+
+
+def _step_starts_ns(rank: _WatchedRank | None) -> list[int]:
+    """When its last steps began, and the last one ended, by its CLOCK_MONOTONIC; [] if unknown."""
+    if rank is None or not rank.news.step_end_ns:
+        return []
+    starts = [rank.news.step_end_ns]
+    for step_us in reversed(rank.steps.times_us):
+        if math.isnan(step_us):
+            break
+        starts.append(starts[-1] - round(1000 * step_us))
+    return starts[::-1]

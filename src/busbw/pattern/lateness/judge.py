@@ -25,7 +25,7 @@ from busbw.core.lateness import (
 )
 from busbw.core.pattern import SETTLING
 from busbw.pattern.lateness import phases
-from busbw.pattern.lateness.phases import Phase
+from busbw.pattern.lateness.phases import LatePhase
 from busbw.pattern.lateness.steps import MIN_STEPS
 from busbw.pattern.lateness.waits import StepWaits
 from busbw.stats.history import deviation
@@ -119,7 +119,7 @@ class StepsJudge:
             rank: mean_interval(_blocks(values), confidence) or Interval(-math.inf, math.inf)
             for rank, values in self._delays.items()
         }
-        self._phases: dict[int, Phase] = {}
+        self._phases: dict[int, LatePhase] = {}
         self._by_comm: dict[int, list[tuple[int, float]]] = {}
         self._comms = {
             comm: {rank: fmean([values[at] for at in kept]) for rank, values in of_ranks.items()}
@@ -181,7 +181,7 @@ class StepsJudge:
             >= MIN_SHARE * self._step_us * len(self._kept)
         }
 
-    def _find_phases(self) -> dict[int, Phase]:
+    def _find_phases(self) -> dict[int, LatePhase]:
         """The phases of ranks that were late in them by a share of all steps."""
         ends = _block_ends(len(self._kept))
         least_us = MIN_SHARE * self._step_us * len(self._kept)

@@ -21,7 +21,7 @@ MOST_OUTSIDE = 0.2  # of the mean of a phase: a rank that is later outside is la
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class LatePhase:
     """The steps at the places from `first` to before `after`, and the mean of their values."""
 
     first: int
@@ -29,7 +29,7 @@ class Phase:
     us: float
 
 
-def find(values: Sequence[float], ends: Sequence[int], confidence: float) -> Phase | None:
+def find(values: Sequence[float], ends: Sequence[int], confidence: float) -> LatePhase | None:
     """The phase in which the values of a rank are larger than 0 and than in all other steps; None
     without one. `ends` are those of the blocks, from 0 on.
     """
@@ -47,7 +47,7 @@ def find(values: Sequence[float], ends: Sequence[int], confidence: float) -> Pha
     first, after = _at_steps(sums, ends, *best)
     us = fmean(values[first:after])
     outside_us = (sums[-1] - us * (after - first)) / (len(values) - after + first)
-    return Phase(first, after, us) if outside_us <= MOST_OUTSIDE * us else None
+    return LatePhase(first, after, us) if outside_us <= MOST_OUTSIDE * us else None
 
 
 def _is_long(first: int, after: int, steps: int) -> bool:

@@ -118,6 +118,8 @@ def last_steps(starts: list[int], waits_us: dict[int, float]) -> dict[str, Any]:
     numbers = range(first, count)
     return {
         "first_step": first,
+        # of CLOCK_MONOTONIC, as the profiler plugin's times are: when the last of them ended
+        "step_end_ns": starts[count] if starts else 0,
         "steps_us": [(starts[at + 1] - starts[at]) / 1e3 for at in numbers],
         "waits_us": [round(waits_us[at], 1) if at in waits_us else None for at in numbers],
     }
