@@ -118,3 +118,26 @@ def test_a_rank_behind_is_the_cause_if_it_went_first(number: int, first: int) ->
     assert found.kind == ("missing" if first == 2 else "over")
     named = {(2, number): [2], (0, signal.SIGKILL): [0], (0, 0): [0]}
     assert list(found.suspects) == named.get((first, number), [])
+
+
+@pytest.mark.parametrize("first", [0, 1, None])
+def test_the_launcher_ends_the_ranks_that_wait_for_one_that_left(first: int | None) -> None:
+    """Rank 1 came to its end; rank 2 still runs, and rank 0 was ended by a signal."""
+    ranks = {
+        0: LiveRank(rank=0, host="h", pid=7, state="", signal=signal.SIGTERM),
+        1: LiveRank(rank=1, host="h", pid=8, state="", ended=True),
+        2: LiveRank(rank=2, host="h", pid=9, state="S"),
+    }
+    for rank in (0, 1):
+        ranks[rank].end_s = None if first is None else 0.5 + (rank != first)
+    found = judge(JobLook(ranks, 3, last_calls={GROUP: {0: 21, 1: 20, 2: 21}}))
+    assert (found.kind, list(found.suspects)) == (("missing", [1]) if first == 1 else ("dead", [0]))
+
+
+def test_a_rank_that_left_is_in_nothing(tmp_path: Path, gone: int) -> None:
+    doing = {"spent_us": {"input": 1.0}, "doing_s": {"input": 9.0}}
+    for rank, number in ((0, 21), (1, 20), (2, 21)):
+        own = calls((USUAL * 2)[:number]) | doing
+        write(tmp_path, rank, own, ended=True, pid=gone, started=1)
+    found = verdict(tmp_path)
+    assert (found.kind, found.cause, list(found.suspects)) == ("missing", "", [1])

@@ -19,12 +19,14 @@ def fault(look: JobLook, first: LiveRank | None) -> LiveVerdict | None:
     """What the calls say of ranks that have ended, the `first` of them before all others if that
     was seen; None if they agree.
 
-    A rank that ended after another one may have done so because of that.
+    A rank that ended after another one may have done so because of that one's death.
     """
     found = different(look) or left(look)
-    if found and found.kind == LEFT and first and first.rank not in found.suspects:
-        return None
-    return found
+    if found is None or found.kind != LEFT:
+        return found
+    died = any(rank.is_gone and not rank.ended for rank in look.ranks.values())
+    is_cause = first.rank in found.suspects if first else not died
+    return found if is_cause else None
 
 
 def different(look: JobLook) -> LiveVerdict | None:
@@ -71,8 +73,8 @@ def _next(look: JobLook, call: Outstanding) -> str:
 def left(look: JobLook) -> LiveVerdict | None:
     """Ranks ended their program before a call that other ranks have made.
 
-    The numbers of a rank are final if its Python came to its end. A rank that was killed may have
-    made more calls than it wrote: if none of the others is behind it, it is the one to ask.
+    The numbers of a rank are final if its Python came to its end. Another one may have made more
+    calls than it wrote, but not fewer.
     """
     for group, numbers in look.last_calls.items():
         least = min(numbers.values())

@@ -77,7 +77,10 @@ def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
 def _how(rank: LiveRank) -> str:
     """How a process ended that did not come to its end."""
     if rank.signal == signal.SIGABRT:
-        return "aborted itself, as Gloo and NCCL do after an error or another call of another rank"
+        return (
+            "aborted itself, as Gloo and NCCL do after an error or another call of another rank;"
+            " which rank made one is unknown: the last calls were not written"
+        )
     if rank.signal:
         return f"was killed by {signal.Signals(rank.signal).name}"
     return "did not come to its end: a signal or os._exit"
@@ -93,10 +96,12 @@ def _dead(look: JobLook) -> LiveVerdict | None:
     dead = [rank for rank in look.ranks.values() if rank.is_gone and not rank.ended]
     if not dead:
         return None
-    first, _ = _first_gone(dead)
-    by_calls = None if _was_killed(first or dead[0]) else fault(look, first)
+    # one that left early may have been the first
+    cause, _ = _first_gone([rank for rank in look.ranks.values() if rank.is_gone])
+    by_calls = None if _was_killed(cause or dead[0]) else fault(look, cause)
     if by_calls:
         return by_calls
+    first, _ = _first_gone(dead)
     dead = [first] if first else dead
     alive = [rank.rank for rank in look.ranks.values() if not (rank.has_ended or rank.unknown_s)]
     others = f"; {_ranks(alive)} still {'runs' if len(alive) == 1 else 'run'}" if alive else ""
