@@ -141,3 +141,29 @@ def test_a_rank_that_left_is_in_nothing(tmp_path: Path, gone: int) -> None:
         write(tmp_path, rank, own, ended=True, pid=gone, started=1)
     found = verdict(tmp_path)
     assert (found.kind, found.cause, list(found.suspects)) == ("missing", "", [1])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ended", "named"),
+    [
+        ({0: 10, 1: 21, 2: 21}, (1, 2), [0]),
+        ({0: 10, 1: 21, 2: 21}, (1,), []),  # rank 2 may have made more calls
+        ({0: 10, 1: 21, 2: 22}, (1, 2), []),
+        ({0: 10, 1: 21}, (1, 2), []),  # either of two
+    ],
+)
+def test_a_rank_that_aborted_is_the_cause_if_all_others_agree(
+    numbers: dict[int, int], ended: Sequence[int], named: list[int]
+) -> None:
+    ranks = {
+        rank: LiveRank(
+            rank=rank, host="h", pid=7, state="", end_s=1.0 + rank, ended=rank in ended, signal=15
+        )
+        for rank in range(3)
+    }
+    ranks[0].signal = signal.SIGABRT
+    found = judge(JobLook(ranks, 3, last_calls={GROUP: numbers}))
+    assert (found.kind, list(found.suspects)) == ("over", named)
+    agree = ": all others made the same calls, up to number 21 of group 0"
+    assert found.message.endswith(agree) == bool(named)
+    assert ("which rank made one is unknown" in found.message) == (not named)

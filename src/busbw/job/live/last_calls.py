@@ -95,6 +95,26 @@ def left(look: JobLook) -> LiveVerdict | None:
     return None
 
 
+def others_agree(look: JobLook, rank: LiveRank) -> str:
+    """That all other ranks came to their end after the same calls, so that none of them is the
+    cause of the abort of this one; '' if that is not known of each group of this rank.
+
+    Of two others that agree both would have to be wrong.
+    """
+    text = ""
+    for group, numbers in look.last_calls.items():
+        if rank.rank not in numbers:
+            continue
+        others = {other: number for other, number in numbers.items() if other != rank.rank}
+        if len(others) < 2 or len(set(others.values())) > 1:
+            return ""
+        if not all(look.ranks[other].ended for other in others):
+            return ""
+        last = max(others.values())
+        text = text or f"all others made the same calls, up to number {last} of group {group}"
+    return text
+
+
 def place(call: Outstanding) -> str:
     """`number 7 of group 0`."""
     return f"number {call.seq} of {call.noun} {call.group}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from busbw.core.finding import Verdict
 from busbw.host.process import STATES, STOPPED
-from busbw.job.live.last_calls import fault
+from busbw.job.live.last_calls import fault, others_agree
 from busbw.job.live.parts import SEEN_S, doing_lines
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
 from busbw.job.live.words import named as _named
@@ -42,12 +42,18 @@ def _over(look: JobLook) -> LiveVerdict | None:
     if by_calls:
         return replace(by_calls, message=f"{text}: {by_calls.message}", is_over=is_over)
     if first and not first.ended and gap_s < math.inf:
-        message = (
+        agree = others_agree(look, first) if first.signal == signal.SIGABRT else ""
+        how = f"aborted itself: {agree}" if agree else _how(first)
+        return LiveVerdict(
+            Verdict.FAIL if first.signal in KILLS or agree else Verdict.WARN,
+            kind,
             f"{text}: {_named([first])} went first, {1e3 * gap_s:.0f} ms before another one, and"
-            f" {_how(first)}"
+            f" {how}",
+            [first.rank] if agree else _accused([first]),
+            (),
+            _KERNEL,
+            is_over=is_over,
         )
-        verdict = Verdict.FAIL if first.signal in KILLS else Verdict.WARN
-        return LiveVerdict(verdict, kind, message, _accused([first]), (), _KERNEL, is_over=is_over)
     killed = [rank for rank in look.ranks.values() if not rank.ended]
     evidence = []
     if killed:

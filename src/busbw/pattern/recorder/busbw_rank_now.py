@@ -26,6 +26,8 @@ STILL = 3  # times WRITE_EVERY_S
 LAST_CALLS = 64
 LAST_STEPS = 100  # a reader that looks each second misses none of 10 ms
 DEFAULT_GROUP = ("0", "default_pg")  # its name and description
+WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
@@ -140,3 +142,18 @@ def add_world(dump: dict[str, Any], world: int | None) -> None:
     if world and not any(name in groups for name in DEFAULT_GROUP):
         name, description = DEFAULT_GROUP
         groups[name] = {"name": name, "desc": description, "ranks": str(list(range(world)))}
+
+
+def world_of_launcher() -> int | None:
+    """How many ranks the launcher started; None if it does not say."""
+    return _from_environment(WORLD_VARIABLES)
+
+
+def rank_of_launcher() -> int | None:
+    """The rank that the launcher gave to this process; None if it does not say."""
+    return _from_environment(RANK_VARIABLES)
+
+
+def _from_environment(names: tuple[str, ...]) -> int | None:
+    """The number in the first of these variables that is set."""
+    return next((int(os.environ[name]) for name in names if name in os.environ), None)
