@@ -52,16 +52,18 @@ class DumpPace:
         steps: dict[str, Any],
         *,
         ended: bool,
+        is_dumped: bool = False,
     ) -> bytes:
         """The content of `.rank_N.now`. `launch` names the busbw that started the rank, `ended` is
-        whether Python comes to its end.
+        whether Python comes to its end, `is_dumped` whether the calls were dumped just now.
         """
         status = dump(world, calls=False)
         self._world = world or 1
         at = repr(status.get("pg_status")), steps.get("first_step"), len(steps.get("steps_us", ()))
         self._still = self._still + 1 if at == self._at else 0
         self._at = at
-        is_current = ended or at == self._dumped_at
+        self._dumped_at = at if ended or is_dumped else self._dumped_at
+        is_current = at == self._dumped_at
         entries = self.dumped.get("entries", []) if is_current else []
         earlier = [entry for entry in entries[:-LAST_CALLS] if not _has_ended(entry)][:LAST_CALLS]
         record = {

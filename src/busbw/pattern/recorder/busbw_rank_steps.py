@@ -39,18 +39,33 @@ class CallWaits:
         self._is_wrapped = True
 
     def timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, whose calls are timed."""
+        """The same function, whose calls are timed, and the first failure of which is told."""
+        watched = self._noting_failure(original)
 
         @functools.wraps(original)
         def call(*args: Any, **options: Any) -> Any:
             start_ns = time.perf_counter_ns()
             try:
+                return watched(*args, **options)
+            finally:
+                self._total_ns += time.perf_counter_ns() - start_ns
+
+        return call
+
+    def watch_backward(self, module: Any) -> None:
+        """Of torch.autograd: DDP calls in backward, where an error passes no `Work.wait`."""
+        backward = getattr(module, "_engine_run_backward", None)
+        if backward:
+            module._engine_run_backward = self._noting_failure(backward)
+
+    def _noting_failure(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **options: Any) -> Any:
+            try:
                 return original(*args, **options)
             except RuntimeError:
                 self._note_failure()
                 raise
-            finally:
-                self._total_ns += time.perf_counter_ns() - start_ns
 
         return call
 

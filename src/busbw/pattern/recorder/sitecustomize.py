@@ -47,7 +47,7 @@ FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 WITH_TORCH = "BUSBW_WITH_TORCH"
 GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
-OPTIMIZER_MODULE = "torch.optim.optimizer"
+OPTIMIZER_MODULE, AUTOGRAD_MODULE = "torch.optim.optimizer", "torch.autograd"
 NS_PER_US = 1e3
 BUCKETS = "rebuilt_per_bucket_param_indices"  # a fact of DDP
 
@@ -212,6 +212,7 @@ class Recorder:
             GROUPS_MODULE: self._watch_groups,
             DDP_MODULE: self._watch_models,
             OPTIMIZER_MODULE: self._watch_optimizers,
+            AUTOGRAD_MODULE: self._calls.watch_backward,
             **self._phases.watched,
         }
         self._failed: set[str] = set()  # files that could not be written, which was said
@@ -298,17 +299,15 @@ class Recorder:
 
     def _write_failed(self) -> None:
         """Write that a call failed: a launcher may end the process before it comes to its end."""
-        self._write_now()
-        with self._pace.timed():
-            self.write()
-        self._write_now()
+        self._pace.dumped = busbw_rank_now.dump(self._world())
+        self._write_now(is_dumped=True)
 
-    def _write_now(self, *, ended: bool = False) -> None:
+    def _write_now(self, *, ended: bool = False, is_dumped: bool = False) -> None:
         with contextlib.suppress(Exception):
             rank, world, launch = self._rank(), self._world(), os.environ.get(LAUNCH, "")
             of_ddp = None if self._steps is None or self._steps.unused else self._steps
             steps = (of_ddp or self._optimizer_steps).last() | self._phases.now()
-            now = self._pace.now(rank, world, launch, steps, ended=ended)
+            now = self._pace.now(rank, world, launch, steps, ended=ended, is_dumped=is_dumped)
             self._save(f".rank_{rank}.now", now)
 
     def write(self) -> None:
@@ -336,11 +335,9 @@ class Recorder:
         return world or busbw_rank_now.world_of_launcher()
 
     def _rank(self) -> int | None:
-        if self._steps is not None:
-            rank: int = self._steps.rank
-            return rank
-        of_launcher: int | None = busbw_rank_now.rank_of_launcher()
-        return of_launcher
+        of_ddp, of_launcher = self._steps, busbw_rank_now.rank_of_launcher
+        rank: int | None = of_launcher() if of_ddp is None else of_ddp.rank
+        return rank
 
     def _save(self, name: str, data: bytes) -> None:
         path = Path(self._folder, name)
