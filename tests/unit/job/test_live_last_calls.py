@@ -167,3 +167,21 @@ def test_a_rank_that_aborted_is_the_cause_if_all_others_agree(
     agree = ": all others made the same calls, up to number 21 of group 0"
     assert found.message.endswith(agree) == bool(named)
     assert ("which rank made one is unknown" in found.message) == (not named)
+
+
+@pytest.mark.parametrize(("last", "named"), [(21, [0]), (22, [])])
+def test_ranks_that_failed_in_the_same_call_agree(
+    last: int, named: list[int], tmp_path: Path, gone: int
+) -> None:
+    """They wrote that, and were killed; the number of a later call would say that it is old."""
+    write(tmp_path, 0, calls(USUAL[:10]) | {"entries": []}, pid=gone, started=1)
+    for rank in (1, 2):
+        own = calls(USUAL)
+        own["entries"].append(call(21, size=4680))
+        own["pg_status"][GROUP]["last_enqueued_collective"] = last
+        write(tmp_path, rank, own, pid=gone, started=1)
+    look = JobFolder(tmp_path).look(0.0)
+    for rank in look.ranks.values():
+        rank.end_s, rank.signal = 1.0 + rank.rank, signal.SIGTERM if rank.rank else signal.SIGABRT
+    found = judge(look)
+    assert (found.kind, list(found.suspects)) == ("over", named)

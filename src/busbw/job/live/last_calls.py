@@ -96,8 +96,9 @@ def left(look: JobLook) -> LiveVerdict | None:
 
 
 def others_agree(look: JobLook, rank: LiveRank) -> str:
-    """That all other ranks came to their end after the same calls, so that none of them is the
-    cause of the abort of this one; '' if that is not known of each group of this rank.
+    """That all other ranks came to their end after the same calls, or failed in the same one, so
+    that none of them is the cause of the abort of this one; '' if that is not known of each group
+    of this rank.
 
     Of two others that agree both would have to be wrong.
     """
@@ -108,9 +109,11 @@ def others_agree(look: JobLook, rank: LiveRank) -> str:
         others = {other: number for other, number in numbers.items() if other != rank.rank}
         if len(others) < 2 or len(set(others.values())) > 1:
             return ""
-        if not all(look.ranks[other].ended for other in others):
-            return ""
         last = max(others.values())
+        calls = [call for call in look.pending if (call.group, call.seq) == (group, last)]
+        in_it = {waiting for call in calls for waiting in call.waiting}
+        if not all(look.ranks[other].ended or other in in_it for other in others):
+            return ""
         text = text or f"all others made the same calls, up to number {last} of group {group}"
     return text
 
