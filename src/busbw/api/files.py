@@ -60,8 +60,12 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
         snapshots = [file for side in sides for file in side]
         return _nodes(snapshots, newest=snapshots != list(files))
     from busbw.pattern.registry import load as load_pattern
+    from busbw.pattern.unfinished import note
 
-    return FileContent.of_pattern(load_pattern(files, source))
+    pattern = load_pattern(files, source)
+    if len(files) == 1 and Path(files[0]).is_dir():
+        pattern.header.notes += filter(None, [note(Path(files[0]))])
+    return FileContent.of_pattern(pattern)
 
 
 def _nodes(snapshots: Sequence[str], *, newest: bool) -> FileContent:

@@ -16,6 +16,7 @@ from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome, Result
 from busbw.host.snapshot import others_in
+from busbw.pattern.unfinished import CAPTURED, is_unfinished
 from busbw.report.file_kinds import FileContent
 
 table_option = click.option(
@@ -70,13 +71,18 @@ NO_RESULTS = (".html", ".md", ".sig")  # the page itself, and what people put be
 def load(
     file: str, collective: str | None = None, table: int | None = None
 ) -> Outcome | FileContent:
-    """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
+    """What is in the file (- = stdin) or in the folder of a capture; UsageError if busbw reads no
+    such file, or it is broken.
+    """
+    if file != "-" and Path(file).is_dir():
+        return files.several([file])
     return files.content(_packed_bytes(file), file, collective, table)
 
 
 def files_in(directory: Path) -> tuple[list[Path], list[Path]]:
     """The files of a directory that may hold a result, by name, and what else is in it; UsageError
-    if no file may. Pages, notes and hidden files are neither.
+    if no file may. A capture for which busbw has made no pattern is itself the first of them.
+    Pages, notes and hidden files are neither.
     """
     try:
         inner = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
@@ -86,6 +92,9 @@ def files_in(directory: Path) -> tuple[list[Path], list[Path]]:
         ) from error
     found = [path for path in inner if _suffix(path) in SUFFIXES and path.is_file()]
     others = [path for path in inner if path not in found and path.suffix not in NO_RESULTS]
+    if is_unfinished(directory):
+        captured = [path for path in others if path.suffix in CAPTURED or path.suffix == ".ddp"]
+        return [directory, *found], [path for path in others if path not in captured]
     if not found:
         folders = " ".join(str(path) for path in others if path.is_dir())
         raise UsageError(

@@ -88,7 +88,6 @@ def command(
     the job makes progress is unknown.
     """
     from busbw.cli.watch_job_output import NOTHING, JobOutput
-    from busbw.job.live.process_states import OVER
     from busbw.job.live.prometheus import JobPage
     from busbw.job.live.types import interval
 
@@ -113,19 +112,20 @@ def command(
             where.serve(lambda: page.text, undo)
         output = JobOutput(NOTHING if quiet else format_name, name, once=once)
         for number, _ in enumerate(ticks(interval_s, stop, count, last), 1):
-            found = interval(*look_and_judge())
+            look, verdict = look_and_judge()
+            found, is_over = interval(look, verdict), verdict.is_over
             if folder:
                 found = replace(found, next=found.next.replace("DIR", word(str(folder))))
             output.note(found)
-            if once and number < ONCE and found.kind != OVER:
+            if once and number < ONCE and not is_over:
                 continue
             page.take(found)
             output.show(found)
             verdicts.add(found.verdict)
-            if found.kind == OVER and where:
+            if is_over and where:
                 print_err(f"note: metrics are served for {SERVED_S:g} s more")
                 stop.wait(SERVED_S)
-            if once or found.kind == OVER:
+            if once or is_over:
                 break
         output.end()
     known = verdicts - {Verdict.UNKNOWN}

@@ -18,8 +18,8 @@ from busbw.launch import wrap_command
 from busbw.measure.record import save
 from busbw.pattern.pattern_lines import lines
 from busbw.pattern.registry import NoCall, load
+from busbw.pattern.unfinished import KEPT
 
-FILE = "pattern.jsonl"
 LAUNCH_FILE = ".launch"  # which rank 0 writes
 RECORDER = Path(__file__).parent / "recorder"
 # As many calls as a rank of a few hundred steps makes; PyTorch keeps 2000 by default.
@@ -129,7 +129,7 @@ def pattern(folder: Path) -> Pattern:
 
 
 def keep(recorded: Pattern, folder: Path) -> Path:
-    """Save a pattern to FILE in the folder; NoMeasurement if that cannot be written."""
-    file = folder / FILE
+    """Save a pattern to KEPT in the folder; NoMeasurement if that cannot be written."""
+    file = folder / KEPT
     save(b"".join(lines(recorded)), file, f"free some space, then: busbw show {folder}")
     return file

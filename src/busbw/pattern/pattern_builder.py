@@ -189,7 +189,7 @@ class _Builder:
         times = waits.of_calls(calls)
         if times is None or not self._header.ranks_known:
             return None
-        return lateness(times, self.job_ranks())
+        return lateness(times, self.job_ranks(), with_phases=True)
 
     def job_ranks(self) -> JobRanks:
         known = self._from.hosts

@@ -16,6 +16,7 @@ from busbw.pattern.readers.flight_recorder import group_of, groups_of, members, 
 from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
+REPEATS = 3  # of the same calls, which shows what is usual
 _MAX_FIGURE = 1 << 63  # numbers and times in ns have 64 bits
 # The buffers whose elements all ranks of a call must agree about. Of other functions they may have
 # unequal parts, or only the root has one.
@@ -68,6 +69,10 @@ class Outstanding(msgspec.Struct, kw_only=True):
     absent: dict[int, str] = {}  # with their last call: `all_reduce number 7`
     silent: list[int] = []  # gave no dump
     different: dict[int, str] = {}  # what each rank called, if that differs
+    usual: str = (
+        ""  # what all ranks called here before, if the calls before the different ones repeat
+    )
+    left_out: list[int] = []  # the ranks that called what usually follows that
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
@@ -159,6 +164,7 @@ def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstandin
     waiting = [
         rank for rank, calls in ranks.items() if first in calls and not calls[first].has_ended
     ]
+    usual = _usual(first, ranks) if different else ("", "")
     still_open = [call for call in firsts if not call.has_ended] or firsts
     return Outstanding(
         group=group,
@@ -169,7 +175,35 @@ def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstandin
         absent=absent,
         silent=sorted(members - ranks.keys()),
         different=dict(sorted(different.items())),
+        usual=usual[0],
+        left_out=_left_out(different, *usual),
     )
+
+
+def _left_out(different: dict[int, str], usual: str, following: str) -> list[int]:
+    """The ranks that left out the usual call: they called what follows it, and all others it."""
+    if usual == following:
+        return []
+    others = {rank for rank, call in different.items() if call == usual}
+    ahead = {rank for rank, call in different.items() if call == following}
+    return sorted(ahead) if others and len(others) + len(ahead) == len(different) else []
+
+
+def _usual(first: int, ranks: dict[int, Calls]) -> tuple[str, str]:
+    """What usually is the call with this number, and the one after it; '' if the calls before,
+    which are the same on all ranks, do not repeat.
+    """
+    earlier: dict[int, str] = {}
+    for calls in ranks.values():
+        earlier |= {number: str(call) for number, call in calls.items() if number < first}
+    before: list[str] = []
+    while first - 1 - len(before) in earlier:
+        before.append(earlier[first - 1 - len(before)])
+    before.reverse()
+    for period in range(1, len(before) // REPEATS + 1):
+        if before[period:] == before[:-period]:
+            return before[-period], before[-period:][1 % period]
+    return "", ""
 
 
 def _first_open(ranks: dict[int, Calls]) -> int | None:

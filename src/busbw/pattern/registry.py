@@ -5,6 +5,7 @@ all files of a directory.
 """
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,10 +33,9 @@ from busbw.pattern.readers import (
 )
 from busbw.pattern.source import PatternSource, opened
 from busbw.pattern.training import rank_files
+from busbw.pattern.unfinished import CAPTURED, has_ranks
 
 RECORD = "record"
-# Files of `busbw capture`, the best first: its folder also has the pattern that was made of them.
-CAPTURED = (".capture", ".fr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,12 +294,17 @@ def _names(file: str) -> list[str]:
         raise UsageError(
             f"{file}: {error.strerror}", "name a directory that you can read"
         ) from error
+    if not paths and has_ranks(path):
+        raise UsageError(
+            f"{file}: its ranks have written no calls so far",
+            f"busbw watch job {shlex.quote(file)}: it says what they do",
+        )
     if not paths:
         raise UsageError(
             f"{file}: there are no files in this directory",
             "name the directory with the files of the ranks",
         )
-    for suffix in CAPTURED:
+    for suffix in CAPTURED:  # the best first; the folder also has the pattern made of them
         captured = [entry for entry in paths if entry.suffix == suffix]
         if captured:
             paths = captured

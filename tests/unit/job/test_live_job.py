@@ -244,3 +244,23 @@ def test_a_folder_that_is_not_there_is_an_error(
     assert "/none: no such folder\n\nhint: busbw capture --output " in capsys.readouterr().err
     assert guarded(["watch", "--count", "1", "job", str(tmp_path)]) == 2
     assert "--count stands before job" in capsys.readouterr().err
+
+
+def test_after_a_stopped_rank_runs_again_the_wait_for_it_is_counted_anew(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    states = {0: WAITING, 1: BEFORE, 2: WAITING}
+    watched = JobFolder(tmp_path)
+
+    def kind(clock_s: float) -> str:
+        for rank, state in states.items():
+            write(tmp_path, rank, state, **({"pid": other.pid} if rank == 1 else {}))
+        return judge(watched.look(clock_s)).kind
+
+    assert kind(0.0) != "missing"
+    other.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
+    assert kind(40.0) == "stopped"
+    other.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, other.pid, os.WCONTINUED | os.WNOWAIT)
+    assert (kind(41.0), kind(50.0), kind(51.0)) == ("still", "still", "missing")

@@ -2,12 +2,15 @@
 
 import os
 import platform
+import random
 import signal
 import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import live_job
@@ -93,6 +96,38 @@ def test_ranks_of_pytorch_are_told_by_their_own_files(tmp_path: Path) -> None:
     found = judge(look)
     assert (found.kind, found.suspects, look.ranks[0].last) == ("late", [2], "")
     assert look.times is not None and look.times.now_us > 40_000
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_steps_of_equal_calls_are_those_of_the_optimizer(counted: bool, tmp_path: Path) -> None:
+    """Eight layers, each with an all_reduce that is like the others, and no DDP. The times between
+    calls do not show a step.
+    """
+    steps, late_us, gaps_us = 100, 400.0, random.Random(1)
+    gaps = [gaps_us.uniform(100, 900) for _ in range(8 * steps)]
+    for rank in job(tmp_path):
+        starts_ns = []
+        for at, gap_us in enumerate(gaps):
+            noise_us, is_late = float((at * 7 + rank.rank * 5) % 11), rank.rank == 1
+            if not at % 8:
+                starts_ns.append(rank.clock_ns)
+            wait_us = 0.0 if at % 8 else late_us
+            rank.clock_ns += int(1000 * (gap_us + noise_us + (wait_us if is_late else 0.0)))
+            rank.call(60.0 - noise_us + (0.0 if is_late else wait_us))
+        rank.drain()
+        steps_us = [(after - before) / 1000 for before, after in pairwise(starts_ns)]
+        own = {"steps_us": steps_us, "waits_us": [None] * len(steps_us)}
+        end = {"step_end_ns": starts_ns[-1] if counted else 0}
+        live_job.write(tmp_path, rank.rank, own | end)
+    look = JobFolder(tmp_path).look(0.0)
+    assert look.times is not None and look.times.late is not None
+    (one,) = look.times.late.late
+    assert one.rank == 1
+    if counted:
+        assert fmean(look.times.late.steps_us) == pytest.approx(look.times.now_us, rel=0.1)
+        assert one.us == pytest.approx(late_us, rel=0.05) and one.at_times is None
+    else:
+        assert one.at_times is not None and one.at_times.every == 8
 
 
 def test_without_times_only_steps_are_known(tmp_path: Path) -> None:
@@ -223,6 +258,12 @@ def test_states_are_those_of_the_process_that_has_the_file(
     found = verdict(watched, 1.0)
     assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "stopped", [1])
     assert found.next == f"kill -CONT {other.pid}"
+    call((ranks[0], ranks[2]), us=None)
+    verdict(watched, 2.0)
+    other.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, other.pid, os.WCONTINUED | os.WNOWAIT)
+    kinds = [verdict(watched, clock).kind for clock in (30.0, 39.0, 40.0)]
+    assert kinds == ["still", "still", "missing"]
     # a process with the pid of one in another container
     (tmp_path / "elsewhere").mkdir()
     job(tmp_path / "elsewhere", pid=other.pid)

@@ -279,3 +279,26 @@ def test_the_published_structure_has_the_delay_of_each_rank(tmp_path: Path) -> N
     ranks = msgspec.json.decode(view.line(interval(look, judge(look))))["ranks"]
     assert [round(rank["late_s"], 3) for rank in ranks] == [-0.002, 0.004, -0.002]
     assert 0.003 < ranks[1]["late_low_s"] < ranks[1]["late_s"] < ranks[1]["late_high_s"] < 0.005
+
+
+@pytest.mark.parametrize(
+    ("found", "commands"),
+    [
+        (None, ["py-spy dump --pid 7  # pip install py-spy", "py-spy dump --pid 8  # on h1"]),
+        ("/bin/py-spy", ["py-spy dump --pid 7", "py-spy dump --pid 8  # on h1"]),
+    ],
+)
+def test_how_to_install_what_shows_stacks_is_said_once_where_it_is_not(
+    found: str | None,
+    commands: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(watch_job_output.shutil, "which", lambda _name: found)
+    output = watch_job_output.JobOutput("table", "run1", once=False)
+    for rank, command in ((1, "py-spy dump --pid 7"), (2, "py-spy dump --pid 8  # on h1")):
+        words = {"kind": "missing", "suspects": [rank], "message": f"rank {rank}", "next": command}
+        for interval in looks(2, **words):
+            output.show(interval)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("next: ")[1] for line in lines if "next: " in line] == commands

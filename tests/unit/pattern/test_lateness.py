@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -180,3 +181,44 @@ def write_waits(
         if in_calls:
             record["call_waits_us"] = [in_calls[rank]] * steps
         (folder / f"rank_{rank}.ddp").write_text(json.dumps(record))
+
+
+def waits(late: range = range(0), steps: int = 200, seed: int = 0, us: float = 6000) -> StepWaits:
+    """Three ranks, of which rank 1 waits less in some steps, by twice the noise."""
+    noise = random.Random(seed)
+    by_rank = {
+        rank: [
+            10_000 + noise.gauss(0, 3000) - (us if rank == 1 and at in late else 0)
+            for at in range(steps)
+        ]
+        for rank in range(3)
+    }
+    return StepWaits([50_000 + noise.gauss(0, 500) for _ in range(steps)], by_rank)
+
+
+@pytest.mark.parametrize("late", [range(160, 200), range(80, 200), range(60), range(70, 120)])
+def test_a_rank_that_was_late_in_a_part_of_the_steps_is_named_with_them(late: range) -> None:
+    result = lateness(waits(late), JobRanks(3), with_phases=True)
+    assert result is not None
+    (found_late,) = result.late
+    assert found_late.rank == 1 and found_late.at_times is not None
+    assert found_late.at_times.first == pytest.approx(max(2, late.start), abs=3)  # two are left out
+    assert found_late.at_times.last == pytest.approx(late.stop - 1, abs=3)
+    assert found_late.at_times.us == pytest.approx(6000, rel=0.2)
+    when = found_late.at_times
+    until = "on" if late.stop == 200 else f"to {when.last + 1}"
+    assert f" of 198 steps, from step {when.first + 1} {until}; " in lateness_text(result)
+
+
+def test_a_rank_that_is_late_in_all_steps_has_no_phase() -> None:
+    result = lateness(waits(range(200)), JobRanks(3), with_phases=True)
+    assert result is not None and result.late[0].at_times is None
+
+
+@pytest.mark.parametrize("steps", [12, 40, 200])
+def test_looking_for_phases_names_no_more_ranks_by_chance(steps: int) -> None:
+    named = 0
+    for seed in range(300):
+        result = lateness(waits(steps=steps, seed=seed), JobRanks(3), with_phases=True)
+        named += bool(result and any(late.at_times for late in result.late))
+    assert named <= 0.01 * 300

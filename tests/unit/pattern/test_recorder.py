@@ -179,6 +179,25 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert capture.has_rank_0(tmp_path / "own", {CAPTURE.launch: "another"})
 
 
+def test_a_rank_writes_its_last_calls_when_a_call_fails(monkeypatch) -> None:
+    """At once, since its launcher may kill it; the error is the program's."""
+    monkeypatch.syspath_prepend(str(RECORDER))
+    failures = []
+
+    def fail() -> None:
+        raise RuntimeError("Connection reset by peer")
+
+    def cannot_write() -> None:
+        failures.append("noted")
+        raise OSError("No space left on device")
+
+    calls = importlib.import_module("busbw_rank_steps").CallWaits(cannot_write)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Connection reset"):
+            calls.timed(fail)()
+    assert failures == ["noted"]
+
+
 def test_a_training_without_ddp_has_the_steps_of_its_first_optimizer(monkeypatch) -> None:
     """And how long it was blocked in calls, unless it uses GPUs, where these do not block."""
 
@@ -211,6 +230,7 @@ def test_a_training_without_ddp_has_the_steps_of_its_first_optimizer(monkeypatch
     steps.note(first)
     last = steps.last()
     assert len(last["steps_us"]) == 3
+    assert 0 <= time.monotonic_ns() - last["step_end_ns"] < LIMIT_S * 1e9
     none, some, on_gpu = last["waits_us"]
     assert none >= 0 and 20_000 <= some <= last["steps_us"][1]
     assert on_gpu is None

@@ -21,6 +21,8 @@ TEXTS = {INPUT: "in its DataLoader", SAVE: "in torch.save", EVALUATION: "evaluat
 def absent(found: LiveVerdict, look: JobLook) -> LiveVerdict:
     """Why ranks have not made a call. A checkpoint or an evaluation of theirs is expected."""
     rank = look.ranks.get(found.suspects[0]) if found.suspects else None
+    if rank and rank.has_ended:
+        return found
     if rank and rank.state == "D":
         return Cause(
             "disk",

@@ -21,10 +21,10 @@ from busbw.job.live.connections import HostConnections
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
 from busbw.job.live.local_process import LocalProcess
 from busbw.job.live.rank_use import STEPS, TIMED, RankCounts, RankUse
+from busbw.pattern.unfinished import KEPT
 
 NAME = re.compile(r"\.rank_.*\.now")
 VERSION = 1
-KEPT = "pattern.jsonl"  # what busbw makes of a capture at its end
 OTHERS_S = 10.0  # between readings of a file of another host's rank, unless it is asked for
 RIVAL_S = 10.0  # after a file was seen to go back to a process that it had named before
 USE_EVERY_S, USE_SHARE = 2.0, 0.005  # of a CPU, to read what the processes use; a turn is so long
@@ -54,6 +54,7 @@ class RankNow(msgspec.Struct, kw_only=True):
     timed: int = 0
     computed_us: dict[str, float] = {}
     first_step: int = 0
+    step_end_ns: int = 0
     steps_us: msgspec.Raw = _EMPTY
     waits_us: msgspec.Raw = _EMPTY
     pg_config: msgspec.Raw
@@ -89,6 +90,7 @@ class RankNews(msgspec.Struct, kw_only=True, omit_defaults=True):
     running_s: float = 0.0  # since an own rank's process was started
     doing_s: dict[str, float] = {}  # for how long it is in a part of a step
     steps: int = 0  # how many it has made
+    step_end_ns: int = 0  # when the last of them ended, of its CLOCK_MONOTONIC; 0 if unknown
     first_step: int = 0  # of these:
     steps_us: list[float] = []
     waits_us: list[float | None] = []
@@ -292,6 +294,7 @@ class HostFiles:
             is_own=file.is_own,
             doing_s=now.doing_s,
             steps=first + len(steps),
+            step_end_ns=now.step_end_ns,
             first_step=first,
             steps_us=steps,
             waits_us=waits,

@@ -12,9 +12,9 @@ from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
 from busbw.core.sizes import span
-from busbw.job.diagnose import by_call
 from busbw.job.live import path_causes
 from busbw.job.live.causes import explained
+from busbw.job.live.last_calls import different, left, place
 from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown_text
 from busbw.job.live.path_causes import Direction
 from busbw.job.live.process_states import OF_PROCESSES, OVER
@@ -48,7 +48,9 @@ def _not_begun(look: JobLook) -> LiveVerdict | None:
     if look.silent:
         return _unknown(look)
     if look.is_kept:
-        return LiveVerdict(Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR")
+        return LiveVerdict(
+            Verdict.UNKNOWN, OVER, "the job has ended", next="busbw show DIR", is_over=True
+        )
     return LiveVerdict(
         Verdict.UNKNOWN,
         "waiting",
@@ -69,24 +71,6 @@ def _two_jobs(look: JobLook) -> LiveVerdict | None:
     )
 
 
-def _different(look: JobLook) -> LiveVerdict | None:
-    for call in look.pending:
-        if call.different:
-            made = list(call.different.values())
-            common = max(made, key=made.count)
-            known = 2 * made.count(common) > len(made)
-            return LiveVerdict(
-                Verdict.FAIL,
-                "mismatch",
-                f"ranks made different calls as {_place(call)}: {by_call(call.different)}",
-                [rank for rank, own in call.different.items() if known and own != common],
-                doing_lines(look),
-                "look for a branch that depends on the rank or its data:"
-                f" {_stack(look.ranks[min(call.different)])}",
-            )
-    return None
-
-
 def _unknown(look: JobLook) -> LiveVerdict | None:
     """No rank is accused of a wait for ranks of which nothing is known."""
     unknown = unknown_text(look)
@@ -105,7 +89,7 @@ def _unknown(look: JobLook) -> LiveVerdict | None:
 def _held(look: JobLook) -> LiveVerdict | None:
     """A call that some ranks have not made, or that all are in, for too long."""
     limit_s = _limit_s(look)
-    held = [call for call in look.pending if call.waiting and _waited_s(look, call) >= limit_s]
+    held = [call for call in look.pending if call.waiting and _held_s(look, call) >= limit_s]
     waiting = {rank for call in held for rank in call.waiting}
     silent = path_causes.silent(look) if held else None
     if silent:
@@ -119,7 +103,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
             return LiveVerdict(
                 Verdict.FAIL,
                 "stalled",
-                f"all ranks have called {call.function} {_place(call)}, in which {in_call}",
+                f"all ranks have called {call.function} {place(call)}, in which {in_call}",
                 (),
                 doing_lines(look),
                 "busbw check; busbw link",
@@ -127,7 +111,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
         return LiveVerdict(
             Verdict.FAIL,
             "missing",
-            f"{_ranks(absent)} {_have(absent)} not called {call.function} {_place(call)}, in which"
+            f"{_ranks(absent)} {_have(absent)} not called {call.function} {place(call)}, in which"
             f" {in_call}",
             absent,
             doing_lines(look),
@@ -142,7 +126,7 @@ def _stalled(look: JobLook, call: Outstanding, silent: Direction) -> LiveVerdict
         Verdict.FAIL,
         "stalled",
         f"nothing arrives of {silent.name}; {_ranks(call.waiting)} {_have(call.waiting)} waited for"
-        f" {span(_waited_s(look, call))} in {call.function} {_place(call)}",
+        f" {span(_waited_s(look, call))} in {call.function} {place(call)}",
         silent.ranks,
         doing_lines(look),
         "busbw check; busbw link",
@@ -158,6 +142,13 @@ def _waited_s(look: JobLook, call: Outstanding) -> float:
     if any(rank.unwritten_s > FRESH_S for rank in waiting):
         return 0.0
     return min(rank.still_s for rank in waiting)
+
+
+def _held_s(look: JobLook, call: Outstanding) -> float:
+    """The same, but at most since a rank of the call that was stopped runs again."""
+    ranks = [look.ranks[rank] for rank in (*call.waiting, *call.absent) if rank in look.ranks]
+    resumed = [rank.resumed_s for rank in ranks if rank.resumed_s is not None]
+    return min([_waited_s(look, call), *resumed])
 
 
 def _limit_s(look: JobLook) -> float:
@@ -304,7 +295,8 @@ _RULES: tuple[Callable[[JobLook], LiveVerdict | None], ...] = (
     _not_begun,
     _two_jobs,
     *OF_PROCESSES,
-    _different,
+    different,
+    left,
     _unknown,
     _held,
     _still,
@@ -330,10 +322,6 @@ def _late_ranks(late: Sequence[RankDelay], found: Lateness) -> list[str]:
     lines = [late_lines(one, found)[0] for one in late[:MOST_LINES]]
     more = [one.rank for one in late[MOST_LINES:]]
     return [*lines, f"late, by less: {_ranks(more)}"] if more else lines
-
-
-def _place(call: Outstanding) -> str:
-    return f"number {call.seq} of {call.noun} {call.group}"
 
 
 def _have(ranks: Sequence[int]) -> str:

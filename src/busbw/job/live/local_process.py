@@ -21,6 +21,7 @@ class LocalProcess:
         self.end_s: float | None = None  # when it was seen to end, at once
         self.signal = 0  # that killed it, if that was seen before its parent collected it
         self._stopped_s: float | None = None
+        self._resumed_s: float | None = None
         self._watching: Thread | None = None
         # nothing sees the end of its own process
         descriptor = None if pid == os.getpid() else process.watch(pid)
@@ -52,10 +53,15 @@ class LocalProcess:
     def stopped_s(self, state: str | None, now_s: float) -> float:
         """For how long it was seen stopped."""
         if state not in process.STOPPED:
+            self._resumed_s = self._resumed_s if self._stopped_s is None else now_s
             self._stopped_s = None
             return 0.0
         self._stopped_s = now_s if self._stopped_s is None else self._stopped_s
         return now_s - self._stopped_s
+
+    def resumed_s(self, now_s: float) -> float | None:
+        """Since it was seen to run again, after `stopped_s` had seen it stopped."""
+        return None if self._resumed_s is None else now_s - self._resumed_s
 
 
 def owner(path: Path, host: str, pid: int) -> LocalProcess | None:

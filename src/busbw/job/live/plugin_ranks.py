@@ -1,7 +1,7 @@
 """The ranks that the profiler plugin records, from its files: also of programs without PyTorch."""
 
 import platform
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from busbw.job.live.plugin_file import PluginFile
 from busbw.job.live.plugin_times import PluginTimes
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.pattern.collector import Collector
+from busbw.pattern.lateness.steps import StepStarts, no_starts
 from busbw.pattern.pattern_builder import stated_ranks
 from busbw.pattern.pending_collective import Outstanding
 from busbw.pattern.readers import profiler
@@ -44,8 +45,11 @@ class PluginLook:
             look.pending = self.pending
         if look.times is None or not told:
             look.times = self.times
-        elif look.times.late is None and self.times:
-            look.times = replace(look.times, late=self.times.late)
+        elif self.times and self.times.late and self.times.knows_more(look.times):
+            timed = self.times
+            look.times = replace(
+                look.times, late=timed.late, seconds=timed.seconds, mean_us=timed.mean_us
+            )
 
 
 @dataclass(slots=True)
@@ -77,7 +81,10 @@ class PluginRanks:
         self._watched: dict[Path, _Watched] = {}
         self._times = PluginTimes()
 
-    def look(self, now_s: float) -> PluginLook:
+    def look(self, now_s: float, step_starts_ns: StepStarts = no_starts) -> PluginLook:
+        """What the files say at `now_s`. `step_starts_ns` says when the steps of a rank began, if
+        PyTorch's recorder counts them: by CLOCK_MONOTONIC.
+        """
         look = PluginLook()
         for path in sorted(self._folder.glob(FILES)):
             self._read(path, now_s, look.unread)
@@ -104,7 +111,12 @@ class PluginRanks:
                 look.unread.append(f"{one.name}: records were lost: its calls are not numbered")
             for key in {comm.process for comm in one.comms.values()}:
                 look.ranks[ranks[key]] = self._rank(one, key, ranks[key], comm_ranks, found, now_s)
-        self._times.take([one.file for one in taken], len(look.ranks), now_s)
+        self._times.take(
+            [one.file for one in taken],
+            len(look.ranks),
+            now_s,
+            _starts_us(taken, ranks, step_starts_ns),
+        )
         look.times = self._times.found
         return look
 
@@ -152,6 +164,7 @@ class PluginRanks:
             is_python=local.is_python if local else True,
             state=state,
             stopped_s=round(local.stopped_s(state, now_s), 3) if local else 0.0,
+            resumed_s=local.resumed_s(now_s) if local else None,
             ended=ended,
             end_s=local.end_s if local else None,
             still_s=round(still_s, 3),
@@ -230,3 +243,20 @@ def _comm_ranks(
         for number, comm in one.comms.items():
             rank = ranks[comm.process]
             yield CommRank(rank, one.file, number, comm, made[number], now_s - one.file.moved_s)
+
+
+def _starts_us(
+    taken: Sequence[_Watched], ranks: Mapping[Hashable, int], of: StepStarts
+) -> StepStarts:
+    """When steps began, as the calls in the file of a rank have their times."""
+    files = {}
+    for one in taken:
+        own = {ranks[comm.process] for comm in one.comms.values()}
+        if len(own) == 1:
+            files[own.pop()] = one.file.known
+
+    def starts_us(rank: int) -> list[float]:
+        known = files.get(rank)
+        return [known.time_us(int(ns)) for ns in of(rank)] if known else []
+
+    return starts_us

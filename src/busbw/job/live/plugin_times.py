@@ -13,12 +13,14 @@ from statistics import fmean, median
 import msgspec
 
 from busbw.core.lateness import CALLS, Lateness
+from busbw.core.pattern import US
 from busbw.job.live.plugin_file import REPORTS_CALLS, PluginFile
+from busbw.job.live.steps import LATER_SHARE
 from busbw.job.live.types import StepTimes
 from busbw.pattern.collector import Collector
 from busbw.pattern.lateness import waits
-from busbw.pattern.lateness.judge import JobRanks, lateness
-from busbw.pattern.lateness.steps import Member, RankCall
+from busbw.pattern.lateness.judge import JobRanks, lateness, steps_judge
+from busbw.pattern.lateness.steps import Member, RankCall, StepStarts, no_starts
 from busbw.pattern.lateness.waits import StepWaits
 from busbw.pattern.merge import POINT_TO_POINT
 from busbw.pattern.pattern_builder import rank_calls
@@ -47,10 +49,17 @@ class PluginTimes:
         self._next_s = 0.0
         self._records = LEAST_RECORDS  # of each rank, that are compared
         self._steps = 0  # in them
+        self._starts_us: StepStarts = no_starts
         self._of: set[Path] = set()
         self._medians_us: list[tuple[float, float]] = []  # of steps, and when they were compared
 
-    def take(self, files: Sequence[PluginFile], ranks: int, now_s: float) -> None:
+    def take(
+        self,
+        files: Sequence[PluginFile],
+        ranks: int,
+        now_s: float,
+        starts_us: StepStarts = no_starts,
+    ) -> None:
         """Compare the ranks of these files, if it is time to."""
         paths = {file.path for file in files}
         if paths != self._of:
@@ -58,6 +67,7 @@ class PluginTimes:
         if now_s < self._next_s or ranks < 2:
             return
         start_s = time.process_time()
+        self._starts_us = starts_us
         self._compare(files, now_s)
         while self._steps < FEW_STEPS and self._grow(files):
             self._compare(files, now_s)
@@ -81,7 +91,7 @@ class PluginTimes:
         timed = any(member.us is not None for call in calls for member in call.members)
         if not timed:
             calls, reason = [_untimed(call) for call in calls], reason or UNTIMED
-        times = waits.of_calls(calls) if calls else None
+        times = waits.of_calls(calls, self._starts_us) if calls else None
         if times is None or times.parts:
             return
         known = [at for at in range(len(times.steps_us)) if at not in times.incomplete]
@@ -104,6 +114,7 @@ class PluginTimes:
         if timed:
             found.wait_us = median(min(own[at] for own in times.waits.values()) for at in known)
             found.late = _late(times, job)
+            found.seconds = US * sum(steps_us)
             found.unjudged = "" if found.late else FEW
         self.found = found
 
@@ -161,12 +172,18 @@ def _untimed(call: RankCall) -> RankCall:
 
 def _late(times: StepWaits, job: JobRanks) -> Lateness | None:
     """Who is late in all of these steps, and in the last half of them."""
-    late = lateness(times, job, CALLS, CONFIDENCE)
+    judge = steps_judge(times, job, CONFIDENCE)
     now = lateness(_last_half(times), job, CALLS, CONFIDENCE)
-    if not late or not now:
+    if not judge or not now:
         return None
-    named = {one.rank for one in now.late}
-    kept = [one for one in late.late if one.at_times or one.rank in named]
+    late, named = judge.lateness(CALLS), {one.rank for one in now.late}
+    middle = len(times.steps_us) // 2
+    kept = []
+    for one in late.late:
+        large = judge.large_steps(one.rank) if one.at_times else []
+        later = sum(number >= middle for number in large)
+        if one.rank in named or (large and later >= LATER_SHARE * len(large)):
+            kept.append(one)
     return msgspec.structs.replace(late, late=kept)
 
 

@@ -5,6 +5,7 @@ not mean that the job makes progress: then the verdict is `unknown`.
 """
 
 import time
+from dataclasses import replace
 
 from busbw.core.finding import Verdict
 from busbw.core.sizes import span
@@ -38,9 +39,7 @@ def judge_processes(look: ProcessLook) -> LiveVerdict:
     if look.no_ras:
         evidence.append(f"NCCL's RAS: {look.no_ras}")
     next_command = "" if (found.verdict, found.kind) == (Verdict.UNKNOWN, OVER) else found.next
-    return LiveVerdict(
-        found.verdict, found.kind, found.message, found.suspects, evidence, next_command
-    )
+    return replace(found, evidence=evidence, next=next_command)
 
 
 def _by_ras(look: ProcessLook) -> LiveVerdict | None:

@@ -3,9 +3,11 @@
 import math
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from busbw.core.finding import Verdict
-from busbw.host.process import ENDED, STATES, STOPPED
+from busbw.host.process import STATES, STOPPED
+from busbw.job.live.last_calls import fault, others_agree
 from busbw.job.live.parts import SEEN_S, doing_lines
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
 from busbw.job.live.words import named as _named
@@ -26,32 +28,43 @@ def certain(look: JobLook) -> LiveVerdict | None:
     return next(filter(None, (rule(look) for rule in OF_PROCESSES)), None)
 
 
-def _is_gone(rank: LiveRank) -> bool:
-    return rank.state is not None and rank.state in ENDED
-
-
 def _over(look: JobLook) -> LiveVerdict | None:
     """All ranks have ended. A launcher ends the others soon after one that died."""
-    ended = all(rank.ended or _is_gone(rank) for rank in look.ranks.values())
+    ended = all(rank.has_ended for rank in look.ranks.values())
     if not (look.ranks and ended) or look.unknown():
         return None
     kind, text = OVER, "the job has ended"
     if look.has_launcher:
         kind, text = "ended", "all ranks have ended, and their launcher still runs"
-    killed = [rank for rank in look.ranks.values() if not rank.ended]
+    is_over = not look.has_launcher
     first, gap_s = _first_gone(list(look.ranks.values()))
+    by_calls = None if _was_killed(first) else fault(look, first)
+    if by_calls:
+        return replace(by_calls, message=f"{text}: {by_calls.message}", is_over=is_over)
     if first and not first.ended and gap_s < math.inf:
-        message = (
+        agree = others_agree(look, first) if first.signal == signal.SIGABRT else ""
+        how = f"aborted itself: {agree}" if agree else _how(first)
+        return LiveVerdict(
+            Verdict.FAIL if first.signal in KILLS or agree else Verdict.WARN,
+            kind,
             f"{text}: {_named([first])} went first, {1e3 * gap_s:.0f} ms before another one, and"
-            f" {_how(first)}"
+            f" {how}",
+            [first.rank] if agree else _accused([first]),
+            (),
+            _KERNEL,
+            is_over=is_over,
         )
-        verdict = Verdict.FAIL if first.signal in KILLS else Verdict.WARN
-        return LiveVerdict(verdict, kind, message, _accused([first]), (), _KERNEL)
+    killed = [rank for rank in look.ranks.values() if not rank.ended]
     evidence = []
     if killed:
         ranks = _ranks([rank.rank for rank in killed])
         evidence.append(f"{ranks} did not come to the end of its program: a signal or os._exit")
-    return LiveVerdict(Verdict.UNKNOWN, kind, text, (), evidence, "busbw show DIR")
+    return LiveVerdict(Verdict.UNKNOWN, kind, text, (), evidence, "busbw show DIR", is_over=is_over)
+
+
+def _was_killed(first: LiveRank | None) -> bool:
+    """Whether the rank that went first was killed from outside: then its last calls say nothing."""
+    return first is not None and not first.ended and first.signal not in (0, signal.SIGABRT)
 
 
 def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
@@ -70,7 +83,10 @@ def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
 def _how(rank: LiveRank) -> str:
     """How a process ended that did not come to its end."""
     if rank.signal == signal.SIGABRT:
-        return "aborted itself, as Gloo and NCCL do after an error or another call of another rank"
+        return (
+            "aborted itself, as Gloo and NCCL do after an error or another call of another rank;"
+            " which rank made one is unknown: the last calls were not written"
+        )
     if rank.signal:
         return f"was killed by {signal.Signals(rank.signal).name}"
     return "did not come to its end: a signal or os._exit"
@@ -83,16 +99,17 @@ def _accused(ranks: Sequence[LiveRank]) -> list[int]:
 
 def _dead(look: JobLook) -> LiveVerdict | None:
     """A launcher ends the others soon after one that died, some of them before it is looked."""
-    dead = [rank for rank in look.ranks.values() if _is_gone(rank) and not rank.ended]
+    dead = [rank for rank in look.ranks.values() if rank.is_gone and not rank.ended]
     if not dead:
         return None
+    # one that left early may have been the first
+    cause, _ = _first_gone([rank for rank in look.ranks.values() if rank.is_gone])
+    by_calls = None if _was_killed(cause or dead[0]) else fault(look, cause)
+    if by_calls:
+        return by_calls
     first, _ = _first_gone(dead)
     dead = [first] if first else dead
-    alive = [
-        rank.rank
-        for rank in look.ranks.values()
-        if not (rank.ended or rank.unknown_s or _is_gone(rank))
-    ]
+    alive = [rank.rank for rank in look.ranks.values() if not (rank.has_ended or rank.unknown_s)]
     others = f"; {_ranks(alive)} still {'runs' if len(alive) == 1 else 'run'}" if alive else ""
     return LiveVerdict(
         Verdict.FAIL,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -21,13 +21,12 @@ from busbw.job.live.connections import PathEvidence
 from busbw.job.live.files import HostFiles, HostNews, Identity, RankNews
 from busbw.job.live.host_watch import HostEvidence, joined, of_host
 from busbw.job.live.plugin_ranks import PluginRanks
+from busbw.job.live.rank_calls import RankCalls, last_calls, pending
 from busbw.job.live.rank_use import RankCounts, RankEvidence
 from busbw.job.live.steps import USUAL, JobSteps, LiveSteps
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
 from busbw.job.live.words import ranks_text
-from busbw.pattern.collector import Collector
 from busbw.pattern.lateness.judge import MeanDelay
-from busbw.pattern.pending_collective import Outstanding, of_dumps
 
 COMPARING_SHARE = 0.01
 EARLIER_S = 60.0  # between the files of two jobs that have ended
@@ -69,10 +68,10 @@ class _WatchedRank:
     changes: int = 0  # how often its process was seen to write
     state: str | None = None
     stopped_s: float | None = None  # since when it is seen stopped
+    resumed_s: float | None = None  # when it was seen to run again
     end_s: float | None = None  # when its process was seen to end, at once
     signal: int = 0  # that killed it, if that was seen
-    pg_config: dict[str, Any] = field(default_factory=dict)
-    entries: list[dict[str, Any]] = field(default_factory=list)
+    calls: RankCalls = field(default_factory=RankCalls)
     steps: LiveSteps = field(default_factory=LiveSteps)
 
     def take(self, news: RankNews, now_s: float) -> None:
@@ -81,8 +80,7 @@ class _WatchedRank:
             self.moved_s = now_s
         self.changes += 1
         self.news, self.written_s = news, now_s
-        self.pg_config = self.pg_config if news.pg_config is None else news.pg_config
-        self.entries = self.entries if news.entries is None else news.entries
+        self.calls.take(news)
         self.steps.add(news.first_step, news.steps_us, news.waits_us)
 
     @property
@@ -107,34 +105,6 @@ class _WatchedRank:
     def running_s(self, now_s: float) -> float:
         """Since the process of an own rank was started."""
         return self.news.running_s + now_s - self.written_s
-
-    def dump(self) -> dict[str, Any]:
-        """Its part in the form of a dump of the Flight Recorder."""
-        return {
-            "pg_config": self.pg_config,
-            "pg_status": self.news.pg_status,
-            "entries": self.entries,
-        }
-
-    def call(self) -> str:
-        """The first call that has not ended, by its name or number; '' if there is none."""
-        for entry in self.entries:
-            if not entry.get("retired") and entry.get("state") != "completed":
-                return str(entry.get("profiling_name", ""))
-        for group in self.news.pg_status:
-            last, done = self.last_call(group), self._number(group, "last_completed_collective")
-            if last is not None and done is not None and last > done:
-                return f"call {done + 1} of group {group}"
-        return ""
-
-    def last_call(self, group: str) -> int | None:
-        """The number of the last call in a process group; None if that is unknown."""
-        return self._number(group, "last_enqueued_collective")
-
-    def _number(self, group: str, name: str) -> int | None:
-        status = self.news.pg_status.get(group)
-        value = status.get(name) if isinstance(status, dict) else None
-        return value if isinstance(value, int) else None
 
 
 class JobFolder:
@@ -179,9 +149,10 @@ class JobFolder:
         for number, rank in ranks.items():
             unknown_s, _ = silent.get(rank.reader, (0.0, ""))
             look.ranks[number] = self._live(rank, now_s, unknown_s)
-        look.pending = _pending(ranks)
+        calls = {number: rank.calls for number, rank in ranks.items()}
+        look.pending, look.last_calls = pending(calls), last_calls(calls)
         look.times = self._times
-        self._plugin.look(now_s).add_to(look)
+        self._plugin.look(now_s, lambda rank: _step_starts_ns(ranks.get(rank))).add_to(look)
         look.is_kept = look.is_kept and not look.ranks
         look.host = joined(
             {name: one for name, one in self._evidence.items() if name not in silent}
@@ -190,7 +161,9 @@ class JobFolder:
             look.host.paths = self._paths
         self._paths = look.host.paths
         look.unread += look.host.unread
-        look.evidence = {number: self._rank_evidence(rank) for number, rank in ranks.items()}
+        look.evidence = {
+            number: self._rank_evidence(rank, look.times) for number, rank in ranks.items()
+        }
         return look
 
     def _merge(self, name: str, news: HostNews, now_s: float, look: JobLook) -> None:
@@ -218,6 +191,8 @@ class JobFolder:
             rank.end_s = news.ends_s.get(number, rank.end_s)
             rank.signal = news.signals.get(number, rank.signal)
             stopped = rank.state is not None and rank.state in process.STOPPED
+            if rank.stopped_s is not None and not stopped:
+                rank.resumed_s = now_s
             since_s = now_s if rank.stopped_s is None else rank.stopped_s
             rank.stopped_s = since_s if stopped else None
 
@@ -315,6 +290,7 @@ class JobFolder:
             pid=news.pid,
             state=None if unknown_s else rank.state,
             stopped_s=0.0 if rank.stopped_s is None else round(now_s - rank.stopped_s, 3),
+            resumed_s=None if rank.resumed_s is None else round(now_s - rank.resumed_s, 3),
             ended=news.ended,
             end_s=rank.end_s,
             signal=rank.signal,
@@ -322,13 +298,13 @@ class JobFolder:
             steps=news.steps,
             still_s=round(now_s - rank.moved_s, 3),
             unwritten_s=round(now_s - rank.written_s, 3),
-            call=rank.call(),
+            call=rank.calls.open_call(),
         )
         return msgspec.structs.replace(live, **_delay_s(delays.get(news.rank)))
 
-    def _rank_evidence(self, rank: _WatchedRank) -> RankEvidence:
+    def _rank_evidence(self, rank: _WatchedRank, times: StepTimes | None) -> RankEvidence:
         counts = self._uses.get(rank.reader, {}).get(rank.news.rank)
-        times, evidence = self._times, RankEvidence()
+        evidence = RankEvidence()
         if counts and times:
             evidence = counts.evidence(times.mean_us, times.usual_mean_us, times.seconds)
         elif counts:
@@ -374,20 +350,13 @@ def _delay_s(delay: MeanDelay | None) -> dict[str, float]:
     return {name: round(US * value, 7) for name, value in known.items()}
 
 
-def _pending(ranks: Mapping[int, _WatchedRank]) -> list[Outstanding]:
-    """The collectives that are pending or differ, of the ranks that stand still.
-
-    A rank without calls in its file is one of `silent`; by the number of its last call it is told
-    whether it is one of `absent`.
-    """
-    named = [(str(number), number, rank.dump()) for number, rank in ranks.items() if rank.entries]
-    found = of_dumps(named, Collector("now"))
-    for one in found:
-        for number in list(one.silent):
-            rank = ranks.get(number)
-            last = rank.last_call(one.group) if rank else None
-            if last is not None:
-                one.silent.remove(number)
-            if last is not None and last < one.seq:
-                one.absent[number] = f"number {last}"
-    return found
+def _step_starts_ns(rank: _WatchedRank | None) -> list[int]:
+    """When its last steps began, and the last one ended, by its CLOCK_MONOTONIC; [] if unknown."""
+    if rank is None or not rank.news.step_end_ns:
+        return []
+    starts = [rank.news.step_end_ns]
+    for step_us in reversed(rank.steps.times_us):
+        if math.isnan(step_us):
+            break
+        starts.append(starts[-1] - round(1000 * step_us))
+    return starts[::-1]

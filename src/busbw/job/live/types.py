@@ -12,6 +12,7 @@ from msgspec import Meta
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness
 from busbw.core.pattern import US
+from busbw.host.process import ENDED
 from busbw.job.live.host_watch import HostEvidence
 from busbw.job.live.rank_use import RankEvidence
 from busbw.pattern.lateness.judge import MeanDelay
@@ -29,6 +30,9 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
         str | None, Meta(description="letter of proc(5), empty without a process; null if unknown")
     ] = None
     stopped_s: Annotated[float, Meta(description="since it was seen stopped")] = 0.0
+    resumed_s: Annotated[
+        float | None, Meta(description="since it was seen to run again after it was stopped")
+    ] = None
     ended: Annotated[bool, Meta(description="its Python came to its end")] = False
     end_s: Annotated[
         float | None, Meta(description="when its process ended; only differences have a meaning")
@@ -58,6 +62,16 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
         str, Meta(description="how many calls it has made, by communicator, if NCCL reports them")
     ] = ""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is known to have ended."""
+        return self.state is not None and self.state in ENDED
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it makes no calls any more."""
+        return self.ended or self.is_gone
+
 
 LONGER = 1.25  # times the usual step, lately and for a while
 
@@ -85,6 +99,11 @@ class StepTimes:
     delays: Mapping[int, MeanDelay] = field(default_factory=dict)  # of each rank
     unjudged: str = ""  # why it is unknown who is late
 
+    def knows_more(self, other: "StepTimes") -> bool:
+        """Whether ranks were compared in more steps: on GPUs, DDP times each 100th alone."""
+        own, others = (len(one.late.steps_us) if one.late else 0 for one in (self, other))
+        return own > others
+
     @property
     def is_longer(self) -> bool:
         """Whether steps are longer than usual."""
@@ -100,6 +119,8 @@ class JobLook:
     ranks: dict[int, LiveRank] = field(default_factory=dict)
     world: int = 0
     pending: list[Outstanding] = field(default_factory=list)
+    # by process group and rank the number of the last call: of groups all of whose ranks wrote it
+    last_calls: dict[str, dict[int, int]] = field(default_factory=dict)
     times: StepTimes | None = None
     unread: list[str] = field(default_factory=list)  # and which ranks came, or were left out
     evidence: dict[int, RankEvidence] = field(default_factory=dict)  # by rank
@@ -135,6 +156,7 @@ class LiveVerdict:
     cause: str = ""  # in a word
     why: str = ""  # the evidence of the cause
     wrong_if: str = ""  # what would prove it wrong
+    is_over: bool = False  # the job has ended
 
 
 class JobInterval(

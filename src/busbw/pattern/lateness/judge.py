@@ -24,6 +24,8 @@ from busbw.core.lateness import (
     Recurrence,
 )
 from busbw.core.pattern import SETTLING
+from busbw.pattern.lateness import phases
+from busbw.pattern.lateness.phases import LatePhase
 from busbw.pattern.lateness.steps import MIN_STEPS
 from busbw.pattern.lateness.waits import StepWaits
 from busbw.stats.history import deviation
@@ -68,11 +70,19 @@ class MeanDelay:
 
 
 def lateness(
-    times: StepWaits, job: JobRanks, source: str = CALLS, confidence: float = CONFIDENCE
+    times: StepWaits,
+    job: JobRanks,
+    source: str = CALLS,
+    confidence: float = CONFIDENCE,
+    *,
+    with_phases: bool = False,
 ) -> Lateness | None:
-    """Which ranks were late; None for too few steps that all ranks have, or of unknown length."""
+    """Which ranks were late; None for too few steps that all ranks have, or of unknown length.
+
+    `with_phases`: also those that were late in consecutive steps alone, as of a whole record.
+    """
     judge = steps_judge(times, job, confidence)
-    return judge.lateness(source) if judge else None
+    return judge.lateness(source, with_phases=with_phases) if judge else None
 
 
 def steps_judge(
@@ -104,11 +114,12 @@ class StepsJudge:
         self._delays = delays(waits)
         some = list(self._delays.values())[:: math.ceil(len(waits) / USUAL_RANKS)]
         self._usual_us = median(deviation(values) for values in some)
-        confidence = 1 - (1 - confidence) / len(waits)  # Bonferroni
+        self._confidence = confidence = 1 - (1 - confidence) / len(waits)  # Bonferroni
         self._intervals = {
             rank: mean_interval(_blocks(values), confidence) or Interval(-math.inf, math.inf)
             for rank, values in self._delays.items()
         }
+        self._phases: dict[int, LatePhase] = {}
         self._by_comm: dict[int, list[tuple[int, float]]] = {}
         self._comms = {
             comm: {rank: fmean([values[at] for at in kept]) for rank, values in of_ranks.items()}
@@ -122,11 +133,12 @@ class StepsJudge:
             for rank, values in self._delays.items()
         }
 
-    def lateness(self, source: str) -> Lateness:
+    def lateness(self, source: str, *, with_phases: bool = False) -> Lateness:
+        self._phases = self._find_phases() if with_phases else {}
         numbers, settling = self._numbers(), self._settling
         in_order = numbers == list(range(settling, settling + len(numbers)))
-        rare = self._rare()
-        named = [rank for rank in self._delays if self._is_late(rank) or rank in rare]
+        late_at_times = self._rare() | self._phases.keys()
+        named = [rank for rank in self._delays if self._is_late(rank) or rank in late_at_times]
         named.sort(key=lambda rank: -fmean(self._delays[rank]))
         ranks = list(self._waits)
         last = Counter(ranks[values.index(min(values))] for values in self._by_step)
@@ -174,6 +186,20 @@ class StepsJudge:
         numbers = self._numbers()
         return [numbers[at] for at in self._large(rank)]
 
+    def _find_phases(self) -> dict[int, LatePhase]:
+        """The phases of ranks that were late in them by a share of all steps."""
+        ends = _block_ends(len(self._kept))
+        least_us = MIN_SHARE * self._step_us * len(self._kept)
+        found = {
+            rank: phases.find(values, ends, self._confidence)
+            for rank, values in self._delays.items()
+        }
+        return {
+            rank: phase
+            for rank, phase in found.items()
+            if phase and phase.us * (phase.after - phase.first) >= least_us
+        }
+
     def _large(self, rank: int) -> list[int]:
         """The steps in which a rank was late by far more than is usual for the ranks."""
         limit = max(RARE_SHARE * self._step_us, DEVIATIONS * self._usual_us)
@@ -199,7 +225,12 @@ class StepsJudge:
         )
 
     def _at_times(self, rank: int) -> Recurrence | None:
-        """The steps of a rank's large delays, if they are most of its delay and few steps."""
+        """The steps of a rank's phase, or those of its large delays, if they are most of its delay
+        and few steps.
+        """
+        phase = self._phases.get(rank)
+        if phase:
+            return self._recurrence(range(phase.first, phase.after), phase.us)
         values, large = self._delays[rank], self._large(rank)
         total = sum(values[at] for at in large)
         if not large or len(large) >= MOST * len(values) or total < MAINLY * sum(values):
@@ -309,9 +340,13 @@ def _delays(values: Sequence[float]) -> list[float]:
 
 def _blocks(values: Sequence[float]) -> list[float]:
     """The means of up to MAX_BLOCKS equal numbers of consecutive values."""
-    blocks = min(len(values), MAX_BLOCKS)
-    ends = [len(values) * number // blocks for number in range(blocks + 1)]
+    ends = _block_ends(len(values))
     return [fmean(values[first:after]) for first, after in pairwise(ends)]
+
+
+def _block_ends(steps: int) -> list[int]:
+    blocks = min(steps, MAX_BLOCKS)
+    return [steps * number // blocks for number in range(blocks + 1)]
 
 
 def _chance(least: int, total: int, share: float) -> float:

@@ -1,7 +1,8 @@
 """Calls of all ranks of a job, and which of them begin a step."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from busbw.core.pattern_weights import step
 MIN_STEPS = 5  # fewer cannot be compared
 MAX_EQUAL_CALLS = 256  # of a step
 REPEATED = 0.5  # of the difference from call to call is at most that from step to step
+# When the steps of a rank began, and the last one ended, by the clock of its calls; [] if unknown.
+StepStarts = Callable[[int], Sequence[float]]
 
 
 class Member(NamedTuple):
@@ -62,6 +65,33 @@ def step_starts(calls: Sequence[RankCall]) -> list[int]:
     starts = [places[kept[at]] for at in range(first, len(kept), length)]
     ends_whole = (len(kept) - first) % length == 0
     return [*starts, len(calls)] if ends_whole else starts
+
+
+def no_starts(_rank: int) -> Sequence[float]:
+    """Of ranks of which only their calls are known."""
+    return ()
+
+
+def starts_at(calls: Sequence[RankCall], starts_us: StepStarts) -> list[int]:
+    """The same, where it is known when steps began; [] if none began between these calls.
+
+    Ranks make their calls in one order, so that one of them tells.
+    """
+    for rank in sorted({member.rank for call in calls for member in call.members}):
+        begun_us = starts_us(rank)
+        made = sorted(_calls_of(calls, rank)) if begun_us else []
+        within = [us for us in begun_us if made and made[0][0] < us <= made[-1][0]]
+        if within:
+            return sorted({made[bisect_left(made, (us, -1))][1] for us in within})
+    return []
+
+
+def _calls_of(calls: Sequence[RankCall], rank: int) -> Iterator[tuple[float, int]]:
+    """When a rank made calls, and their places."""
+    for place, call in enumerate(calls):
+        for member in call.members:
+            if member.rank == rank and member.made_us is not None:
+                yield member.made_us, place
 
 
 def _made_us(call: RankCall, rank: int) -> float:

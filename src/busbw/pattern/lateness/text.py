@@ -47,7 +47,7 @@ def late_lines(late: RankDelay, found: Lateness) -> list[str]:
         when = late.at_times
         lines = [
             f"late at times: {name(late)}, by {most}{_time(when.us)} in {when.steps} of"
-            f" {steps}{_when(when)}; the others waited {cost} for it"
+            f" {steps}{_when(when, found)}; the others waited {cost} for it"
         ]
     else:
         lines = [
@@ -73,12 +73,16 @@ def _time(us: float) -> str:
     return f"-{time_text(-us * US)}" if us < 0 else time_text(us * US)
 
 
-def _when(when: Recurrence) -> str:
+def _when(when: Recurrence, found: Lateness) -> str:
+    unit = _unit(found)
     if when.every:
-        return f", one in {when.every}, the first in step {when.first + 1}"
+        return f", one in {when.every}, the first in {unit} {when.first + 1}"
     if when.first == when.last:
-        return f", step {when.first + 1}"
-    return f", from step {when.first + 1} to {when.last + 1}"
+        return f", {unit} {when.first + 1}"
+    numbers = found.numbers or range(found.skipped, found.skipped + len(found.steps_us))
+    if when.last == numbers[-1] and when.steps == sum(at >= when.first for at in numbers):
+        return f", from {unit} {when.first + 1} on"
+    return f", from {unit} {when.first + 1} to {when.last + 1}"
 
 
 def _more(found: Lateness) -> list[str]:
@@ -114,8 +118,8 @@ def long_line(long: LongSteps, found: Lateness) -> str:
         cause = "outside of calls, as for a checkpoint, an evaluation or input"
     return (
         f"longer on all ranks, none of which was late: {when.steps} of"
-        f" {counted(len(found.steps_us), 'step')}{_when(when)}, by {_time(when.us)} ({share} % of"
-        f" the time), {cause}"
+        f" {counted(len(found.steps_us), 'step')}{_when(when, found)}, by {_time(when.us)} ({share}"
+        f" % of the time), {cause}"
     )
 
 

@@ -19,7 +19,14 @@ from itertools import pairwise, zip_longest
 from statistics import median
 from typing import NamedTuple
 
-from busbw.pattern.lateness.steps import MIN_STEPS, RankCall, step_starts
+from busbw.pattern.lateness.steps import (
+    MIN_STEPS,
+    RankCall,
+    StepStarts,
+    no_starts,
+    starts_at,
+    step_starts,
+)
 
 PARTS = 20  # of a record without steps
 CLEAR = 0.8  # ratio of two spreads of which the smaller one decides
@@ -80,13 +87,13 @@ class _Edge(NamedTuple):
     following: Hashable  # what the next call is like
 
 
-def of_calls(calls: Sequence[RankCall]) -> StepWaits | None:
+def of_calls(calls: Sequence[RankCall], starts_us: StepStarts = no_starts) -> StepWaits | None:
     """The waits in the calls of a job, in their order; None if less than two ranks have times, or
-    the calls are too few.
+    the calls are too few. `starts_us` says when steps began, if that is known otherwise.
     """
     timed = [call for call in calls if any(member.us is not None for member in call.members)]
     ranks = sorted({member.rank for call in timed for member in call.members})
-    starts = step_starts(timed)
+    starts = starts_at(timed, starts_us) or step_starts(timed)
     parts = not starts
     if parts:
         starts = [len(timed) * part // PARTS for part in range(PARTS + 1)]

@@ -26,6 +26,8 @@ STILL = 3  # times WRITE_EVERY_S
 LAST_CALLS = 64
 LAST_STEPS = 100  # a reader that looks each second misses none of 10 ms
 DEFAULT_GROUP = ("0", "default_pg")  # its name and description
+WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
@@ -50,16 +52,18 @@ class DumpPace:
         steps: dict[str, Any],
         *,
         ended: bool,
+        is_dumped: bool = False,
     ) -> bytes:
         """The content of `.rank_N.now`. `launch` names the busbw that started the rank, `ended` is
-        whether Python comes to its end.
+        whether Python comes to its end, `is_dumped` whether the calls were dumped just now.
         """
         status = dump(world, calls=False)
         self._world = world or 1
         at = repr(status.get("pg_status")), steps.get("first_step"), len(steps.get("steps_us", ()))
         self._still = self._still + 1 if at == self._at else 0
         self._at = at
-        is_current = ended or at == self._dumped_at
+        self._dumped_at = at if ended or is_dumped else self._dumped_at
+        is_current = at == self._dumped_at
         entries = self.dumped.get("entries", []) if is_current else []
         earlier = [entry for entry in entries[:-LAST_CALLS] if not _has_ended(entry)][:LAST_CALLS]
         record = {
@@ -118,6 +122,8 @@ def last_steps(starts: list[int], waits_us: dict[int, float]) -> dict[str, Any]:
     numbers = range(first, count)
     return {
         "first_step": first,
+        # of CLOCK_MONOTONIC, as the profiler plugin's times are: when the last of them ended
+        "step_end_ns": starts[count] if starts else 0,
         "steps_us": [(starts[at + 1] - starts[at]) / 1e3 for at in numbers],
         "waits_us": [round(waits_us[at], 1) if at in waits_us else None for at in numbers],
     }
@@ -138,3 +144,18 @@ def add_world(dump: dict[str, Any], world: int | None) -> None:
     if world and not any(name in groups for name in DEFAULT_GROUP):
         name, description = DEFAULT_GROUP
         groups[name] = {"name": name, "desc": description, "ranks": str(list(range(world)))}
+
+
+def world_of_launcher() -> int | None:
+    """How many ranks the launcher started; None if it does not say."""
+    return _from_environment(WORLD_VARIABLES)
+
+
+def rank_of_launcher() -> int | None:
+    """The rank that the launcher gave to this process; None if it does not say."""
+    return _from_environment(RANK_VARIABLES)
+
+
+def _from_environment(names: tuple[str, ...]) -> int | None:
+    """The number in the first of these variables that is set."""
+    return next((int(os.environ[name]) for name in names if name in os.environ), None)

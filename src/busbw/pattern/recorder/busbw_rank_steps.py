@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -21,7 +22,9 @@ class CallWaits:
     exchange of gradients itself, but not its broadcast of buffers: `timed` is for that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[], None] = lambda: None) -> None:
+        """`on_failure` is called once, when a call raises an error."""
+        self._on_failure: Callable[[], None] | None = on_failure
         self._total_ns = 0
         self._is_wrapped = False
 
@@ -36,17 +39,41 @@ class CallWaits:
         self._is_wrapped = True
 
     def timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, whose calls are timed."""
+        """The same function, whose calls are timed, and the first failure of which is told."""
+        watched = self._noting_failure(original)
 
         @functools.wraps(original)
         def call(*args: Any, **options: Any) -> Any:
             start_ns = time.perf_counter_ns()
             try:
-                return original(*args, **options)
+                return watched(*args, **options)
             finally:
                 self._total_ns += time.perf_counter_ns() - start_ns
 
         return call
+
+    def watch_backward(self, module: Any) -> None:
+        """Of torch.autograd: DDP calls in backward, where an error passes no `Work.wait`."""
+        backward = getattr(module, "_engine_run_backward", None)
+        if backward:
+            module._engine_run_backward = self._noting_failure(backward)
+
+    def _noting_failure(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                return original(*args, **options)
+            except RuntimeError:
+                self._note_failure()
+                raise
+
+        return call
+
+    def _note_failure(self) -> None:
+        on_failure, self._on_failure = self._on_failure, None
+        with contextlib.suppress(Exception):
+            if on_failure:
+                on_failure()
 
     def total_us(self) -> float | None:
         """Since the start; None if the program uses GPUs."""

@@ -47,9 +47,7 @@ FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 WITH_TORCH = "BUSBW_WITH_TORCH"
 GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
-OPTIMIZER_MODULE = "torch.optim.optimizer"
-WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+OPTIMIZER_MODULE, AUTOGRAD_MODULE = "torch.optim.optimizer", "torch.autograd"
 NS_PER_US = 1e3
 BUCKETS = "rebuilt_per_bucket_param_indices"  # a fact of DDP
 
@@ -208,12 +206,13 @@ class Recorder:
         self._writing = threading.Lock()
         self._pace = busbw_rank_now.DumpPace()
         self._phases = busbw_phases.Phases()
-        self._calls = busbw_rank_steps.CallWaits()
+        self._calls = busbw_rank_steps.CallWaits(self._write_failed)
         self._optimizer_steps = busbw_rank_steps.OptimizerSteps(self._calls)
         self.watched = {
             GROUPS_MODULE: self._watch_groups,
             DDP_MODULE: self._watch_models,
             OPTIMIZER_MODULE: self._watch_optimizers,
+            AUTOGRAD_MODULE: self._calls.watch_backward,
             **self._phases.watched,
         }
         self._failed: set[str] = set()  # files that could not be written, which was said
@@ -298,12 +297,17 @@ class Recorder:
         if self._writer is not None:
             self._write_now(ended=True)
 
-    def _write_now(self, *, ended: bool = False) -> None:
+    def _write_failed(self) -> None:
+        """Write that a call failed: a launcher may end the process before it comes to its end."""
+        self._pace.dumped = busbw_rank_now.dump(self._world())
+        self._write_now(is_dumped=True)
+
+    def _write_now(self, *, ended: bool = False, is_dumped: bool = False) -> None:
         with contextlib.suppress(Exception):
             rank, world, launch = self._rank(), self._world(), os.environ.get(LAUNCH, "")
             of_ddp = None if self._steps is None or self._steps.unused else self._steps
             steps = (of_ddp or self._optimizer_steps).last() | self._phases.now()
-            now = self._pace.now(rank, world, launch, steps, ended=ended)
+            now = self._pace.now(rank, world, launch, steps, ended=ended, is_dumped=is_dumped)
             self._save(f".rank_{rank}.now", now)
 
     def write(self) -> None:
@@ -328,13 +332,12 @@ class Recorder:
 
     def _world(self) -> int | None:
         world: int | None = self._steps.world if self._steps else None
-        return world or _from_environment(WORLD_VARIABLES)
+        return world or busbw_rank_now.world_of_launcher()
 
     def _rank(self) -> int | None:
-        if self._steps is not None:
-            rank: int = self._steps.rank
-            return rank
-        return _from_environment(RANK_VARIABLES)
+        of_ddp, of_launcher = self._steps, busbw_rank_now.rank_of_launcher
+        rank: int | None = of_launcher() if of_ddp is None else of_ddp.rank
+        return rank
 
     def _save(self, name: str, data: bytes) -> None:
         path = Path(self._folder, name)
@@ -353,11 +356,6 @@ class Recorder:
             if name not in self._failed:
                 self._failed.add(name)
                 sys.stderr.write(f"busbw: {path} cannot be written: {error.strerror}\n")
-
-
-def _from_environment(names: tuple[str, ...]) -> int | None:
-    """The number in the first of these variables that is set."""
-    return next((int(os.environ[name]) for name in names if name in os.environ), None)
 
 
 def pass_on() -> None:

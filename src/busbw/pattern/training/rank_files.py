@@ -99,7 +99,7 @@ def _lateness(joined: TrainingSteps, ranks: Sequence[RankSteps]) -> Lateness | N
         numbers=steps,
     )
     hosts = {rank.rank: rank.host for rank in ranks}
-    return lateness(times, JobRanks(ranks[0].world, hosts), GRADIENTS)
+    return lateness(times, JobRanks(ranks[0].world, hosts), GRADIENTS, with_phases=True)
 
 
 def _joined(ranks: list[RankSteps]) -> TrainingSteps:

@@ -1,0 +1,85 @@
+"""Whether the capture in a folder has come to its end: it may still run, or have been killed."""
+
+import platform
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from busbw.core.pattern_weights import spans
+from busbw.host import process
+
+KEPT = "pattern.jsonl"  # what busbw makes of a capture at its end
+CAPTURED = (".capture", ".fr")  # files with calls, the best first
+NOW = ".rank_*.now"
+FRESH_S = 10.0  # a rank that runs writes its file about once a second
+
+
+class _RankProcess(msgspec.Struct):
+    """What `.rank_N.now` (recorder/busbw_rank_now.py) says of the process."""
+
+    rank: int
+    host: str
+    pid: int
+    started: int
+    pid_namespace: str
+    ended: bool
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether ranks have written to a folder for which busbw has made no pattern."""
+    if not folder.is_dir() or (folder / KEPT).exists():
+        return False
+    return any(path.suffix in CAPTURED for path in folder.iterdir()) or has_ranks(folder)
+
+
+def has_ranks(folder: Path) -> bool:
+    """Whether ranks have said in a folder what they do."""
+    return any(folder.glob(NOW))
+
+
+def note(folder: Path) -> str:
+    """Which ranks had not come to the end of their program, and until when their calls are there;
+    '' if the capture has ended.
+    """
+    if (folder / KEPT).exists():
+        return ""
+    unended = {rank.rank: _runs(path, rank) for path, rank in _processes(folder) if not rank.ended}
+    if not unended:
+        return ""
+    running = [rank for rank, runs in unended.items() if runs]
+    ranks = _ranks(running or list(unended))
+    if running:
+        state = f"the capture is not finished: {ranks} still run{'s' if len(running) == 1 else ''}"
+    else:
+        state = f"the capture was not ended: {ranks} did not come to the end of the program"
+    written = [path.stat().st_mtime for path in folder.glob("rank_*.fr")]
+    if not written:
+        return state
+    until = datetime.fromtimestamp(min(written), UTC)
+    return f"{state}; all calls until {until:%H:%M:%S} UTC are read, and some later ones"
+
+
+def _processes(folder: Path) -> Iterator[tuple[Path, _RankProcess]]:
+    """The processes of the ranks; a file that cannot be read is left out."""
+    for path in sorted(folder.glob(NOW)):
+        try:
+            yield path, msgspec.json.decode(path.read_bytes(), type=_RankProcess)
+        except (OSError, ValueError):  # it is being replaced, or is of another version
+            continue
+
+
+def _runs(path: Path, rank: _RankProcess) -> bool:
+    """Whether its process runs; of one of another host or container, whether it wrote lately."""
+    namespace = str(Path("/proc/self/ns/pid").readlink())
+    if (rank.host, rank.pid_namespace) != (platform.node(), namespace):
+        return time.time() - path.stat().st_mtime < FRESH_S
+    if process.start_time(rank.pid) != rank.started:
+        return False
+    return process.state(rank.pid) not in process.ENDED
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(sorted(ranks))}"
