@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from busbw.pattern import merge
+from busbw.pattern import merge, usual_call
 from busbw.pattern.collector import Collector
 from busbw.pattern.readers import json_recovery
 from busbw.pattern.readers.execution_trace import elements
@@ -16,7 +16,6 @@ from busbw.pattern.readers.flight_recorder import group_of, groups_of, members, 
 from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
-REPEATS = 3  # of the same calls, which shows what is usual
 _MAX_FIGURE = 1 << 63  # numbers and times in ns have 64 bits
 # The buffers whose elements all ranks of a call must agree about. Of other functions they may have
 # unequal parts, or only the root has one.
@@ -73,6 +72,7 @@ class Outstanding(msgspec.Struct, kw_only=True):
         ""  # what all ranks called here before, if the calls before the different ones repeat
     )
     left_out: list[int] = []  # the ranks that called what usually follows that
+    resized: list[int] = []  # the ranks alone that called the usual function with another size
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
@@ -176,34 +176,17 @@ def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstandin
         silent=sorted(members - ranks.keys()),
         different=dict(sorted(different.items())),
         usual=usual[0],
-        left_out=_left_out(different, *usual),
+        left_out=usual_call.left_out(different, *usual),
+        resized=usual_call.resized(different, usual[0]),
     )
 
 
-def _left_out(different: dict[int, str], usual: str, following: str) -> list[int]:
-    """The ranks that left out the usual call: they called what follows it, and all others it."""
-    if usual == following:
-        return []
-    others = {rank for rank, call in different.items() if call == usual}
-    ahead = {rank for rank, call in different.items() if call == following}
-    return sorted(ahead) if others and len(others) + len(ahead) == len(different) else []
-
-
 def _usual(first: int, ranks: dict[int, Calls]) -> tuple[str, str]:
-    """What usually is the call with this number, and the one after it; '' if the calls before,
-    which are the same on all ranks, do not repeat.
-    """
+    """What usually is the call with this number, and the one after it."""
     earlier: dict[int, str] = {}
     for calls in ranks.values():
         earlier |= {number: str(call) for number, call in calls.items() if number < first}
-    before: list[str] = []
-    while first - 1 - len(before) in earlier:
-        before.append(earlier[first - 1 - len(before)])
-    before.reverse()
-    for period in range(1, len(before) // REPEATS + 1):
-        if before[period:] == before[:-period]:
-            return before[-period], before[-period:][1 % period]
-    return "", ""
+    return usual_call.usual(usual_call.before(first, earlier))
 
 
 def _first_open(ranks: dict[int, Calls]) -> int | None:

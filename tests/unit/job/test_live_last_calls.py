@@ -56,19 +56,22 @@ def test_a_rank_that_left_out_a_call_is_named_though_the_job_has_ended(
 
 
 @pytest.mark.parametrize(
-    ("others", "evidence"),
+    ("others", "named", "evidence"),
     [
-        # either may be wrong: a rank may also lack a size that is due
-        ([[*USUAL, 8], [*USUAL, 4680]], [USUALLY]),
-        ([[*USUAL, 4], [*USUAL, 8]], [USUALLY]),
-        ([[*range(1, 20), 4], [*range(1, 20), 5]], []),  # nothing repeats
+        ([[*USUAL, 8], [*USUAL, 4680]], [1], [USUALLY]),  # the one that is unlike before
+        ([[*USUAL, 4], [*USUAL, 8]], [], [USUALLY]),  # both are
+        ([[*range(1, 20), 4], [*range(1, 20), 5]], [], []),  # nothing repeats
     ],
 )
-def test_of_two_other_calls_none_is_named_without_evidence(
-    others: Sequence[Sequence[int]], evidence: list[str], tmp_path: Path, gone: int
+def test_of_two_ranks_the_one_whose_size_alone_is_unlike_before_is_named(
+    others: Sequence[Sequence[int]],
+    named: list[int],
+    evidence: list[str],
+    tmp_path: Path,
+    gone: int,
 ) -> None:
     found = end_job(tmp_path, gone, others)
-    assert (found.verdict, found.kind, list(found.suspects)) == (Verdict.FAIL, "mismatch", [])
+    assert (found.verdict, found.kind, list(found.suspects)) == (Verdict.FAIL, "mismatch", named)
     assert list(found.evidence) == evidence
 
 

@@ -45,12 +45,14 @@ def different(look: JobLook) -> LiveVerdict | None:
 
 
 def _odd(call: Outstanding) -> Sequence[int]:
-    """The ranks that made another call than most, or else those that left one out."""
+    """The ranks that made another call than most; else those that left one out, or alone made it
+    with another size than before.
+    """
     made = list(call.different.values())
     common = max(made, key=made.count)
     if 2 * made.count(common) > len(made):
         return [rank for rank, own in call.different.items() if own != common]
-    return call.left_out
+    return call.left_out or call.resized
 
 
 def _usual(call: Outstanding) -> list[str]:

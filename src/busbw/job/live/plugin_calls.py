@@ -11,6 +11,7 @@ from typing import NamedTuple
 from busbw.core.pattern import RECV, SEND
 from busbw.job.live.plugin_file import PluginFile
 from busbw.measure.profiler_calls import ProfiledCall
+from busbw.pattern import usual_call
 from busbw.pattern.pending_collective import Outstanding
 from busbw.pattern.readers.profiler import CommOfRank
 
@@ -83,8 +84,15 @@ def _different(members: Sequence[CommRank]) -> CallOfComm | None:
     different = [number for number, texts in made.items() if len(set(texts.values())) > 1]
     if not different:
         return None
-    texts = made[min(different)]
-    return _outstanding(members, min(different), sorted(texts), different=texts)
+    first = min(different)
+    texts = made[first]
+    found = _outstanding(members, first, sorted(texts), different=texts)
+    earlier = {number: next(iter(of.values())) for number, of in made.items() if number < first}
+    usual, following = usual_call.usual(usual_call.before(first, earlier))
+    found.outstanding.usual = usual
+    found.outstanding.left_out = usual_call.left_out(texts, usual, following)
+    found.outstanding.resized = usual_call.resized(texts, usual)
+    return found
 
 
 def _text(call: ProfiledCall) -> str:
