@@ -207,19 +207,21 @@ def run_on_cpus() -> None:
     torch.optim.Optimizer._accelerator_graph_capture_health_check = lambda _: None
     for owner in (torch.Tensor, torch.nn.Module):
         owner.to = _without_gpus(owner.to)
-    _leave_out(distributed.DistributedDataParallel, "device_ids")
-    _leave_out(dataloader.DataLoader, "pin_memory")
+    init = distributed.DistributedDataParallel.__init__
+    distributed.DistributedDataParallel.__init__ = _without(init, "device_ids")
+    dataloader.DataLoader.__init__ = _without(dataloader.DataLoader.__init__, "pin_memory")
+    torch.distributed.init_process_group = _without(
+        torch.distributed.init_process_group, "device_id"
+    )
 
 
-def _leave_out(owner: Any, option: str) -> None:
-    original = owner.__init__
-
+def _without(original: Any, option: str) -> Any:
     @functools.wraps(original)
-    def init(*words: Any, **options: Any) -> None:
+    def call(*words: Any, **options: Any) -> Any:
         options.pop(option, None)
-        original(*words, **options)
+        return original(*words, **options)
 
-    owner.__init__ = init
+    return call
 
 
 def _without_gpus(to: Any) -> Any:

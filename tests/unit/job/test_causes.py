@@ -151,6 +151,15 @@ def test_a_gpu_unlike_the_others_is_the_cause(own: dict[str, Any], cause: str, w
     assert why in found.why
 
 
+def test_a_quota_of_the_late_rank_alone_is_the_cause_before_its_gpu() -> None:
+    for also, cause in ((None, "cpu"), (QUOTA, "launch")):
+        job = look(
+            host=HostEvidence({"b0": GpuEvidence(FAST, 1980.0, used=0.97), "b2": gpu(used=0.6)})
+        )
+        job.evidence[LATE].quota, job.evidence[0].quota = QUOTA, also
+        assert cause_of(job).cause == cause
+
+
 @pytest.mark.parametrize(("before_mhz", "shares"), [(1980.0, {}), (1200.0, {"hw_slowdown": 1.0})])
 def test_the_only_gpu_is_compared_with_its_clock_before_or_its_largest(
     before_mhz: float, shares: dict[str, float]

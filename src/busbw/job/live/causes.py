@@ -178,6 +178,21 @@ def _starved(delay: Delay) -> Cause | None:
     )
 
 
+def _quota(delay: Delay) -> Cause | None:
+    """A quota stops the late rank alone. On a GPU it gives work too late, and needs few CPUs."""
+    own, evidence = delay.own.quota, delay.look.evidence
+    others = [one for rank, one in evidence.items() if rank not in delay.late]
+    if own is None or any(one.quota for one in others):
+        return None
+    return Cause(
+        "cpu",
+        f"{own.path} allows {delay.name} {own.cpus:g} CPUs and stopped it {own.throttled} times,"
+        " and none of the other ranks",
+        f"cat {own.path}",
+        delay.same("with a larger quota"),
+    )
+
+
 def _input(delay: Delay) -> Cause | None:
     if not delay.has(INPUT):
         return None
@@ -290,6 +305,7 @@ _OF_LATE: tuple[_Rule, ...] = (
     *_OF_ONE[:-1],
     gpu_causes.slot,
     gpu_causes.nvlink,
+    _quota,
     _compute,
     gpu_causes.used,
     _link,

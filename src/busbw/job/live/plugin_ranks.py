@@ -41,7 +41,7 @@ class PluginLook:
         look.ranks = self.ranks | look.ranks
         look.world = max(look.world, self.world)
         look.unread += self.unread
-        if not look.pending:
+        if not look.pending or any(one.left_out or one.resized for one in self.pending):
             look.pending = self.pending
         if look.times is None or not told:
             look.times = self.times
