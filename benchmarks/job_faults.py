@@ -209,6 +209,7 @@ def run_faults(options: argparse.Namespace, lab: Any) -> None:
     """All faults that OUT has not, one job after the other."""
     kinds = [kind for kind in KINDS if not kind.needs_hosts or options.hosts > 1]
     kinds = [kind for kind in kinds if not kind.needs_gpus or has_gpus()]
+    kinds = [kind for kind in kinds if not kind.needs_loader or options.loader]
     if options.kinds:
         kinds = [kind for kind in kinds if kind.name in options.kinds]
     done = {outcome.number for outcome in Outcome.read(options.out)}
@@ -278,6 +279,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="*", help="only these")
     parser.add_argument("--limit", type=float, default=LATEST_S, help="seconds for a verdict")
     parser.add_argument("--compute", type=float, default=60.0, help="ms added to each step")
+    parser.add_argument(
+        "--no-loader", dest="loader", action="store_false", help="it has no DataLoader"
+    )
     parser.add_argument("--busy", action="store_true", help="by a CPU, not asleep")
     parser.add_argument("--metrics", type=int, default=10, help="steps between small all_reduces")
     parser.add_argument("--port", type=int, default=29_445)

@@ -64,6 +64,7 @@ class Kind:
     ends_job: bool = False
     needs_hosts: bool = False
     needs_gpus: bool = False
+    needs_loader: bool = False  # of PyTorch
     suspect: str = "rank"  # or `host`: any rank of the host that was hit, or its name; or `none`
     words: dict[str, float] = field(default_factory=dict)
 
@@ -252,9 +253,9 @@ KINDS = (
     Kind("slow every 10th step", slow(100, every=10), LATE),
     Kind("a call left out", by_words(SKIP=1), CALLS, ends_job=True),
     Kind("another size", by_words(ODD_SIZE=1), CALLS, ends_job=True),
-    Kind("loader slower", by_words(LOADER_MS=30), LATE, INPUT),
-    Kind("loader paused", by_words(LOADER_MS=-1), WAITING, INPUT),
-    Kind("all loaders paused", paused_loaders, STILL, INPUT, suspect="none"),
+    Kind("loader slower", by_words(LOADER_MS=30), LATE, INPUT, needs_loader=True),
+    Kind("loader paused", by_words(LOADER_MS=-1), WAITING, INPUT, needs_loader=True),
+    Kind("all loaders paused", paused_loaders, STILL, INPUT, needs_loader=True, suspect="none"),
     Kind("CPU starved", starved, LATE, NO_CPU),
     Kind("stranger on the GPU", stranger, LATE, frozenset({"shared"}), needs_gpus=True),
     Kind("link at 50 %", by_rate(0.5), SLOW_LINK, LINK, needs_hosts=True, suspect="host"),

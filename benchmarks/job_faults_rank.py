@@ -252,6 +252,7 @@ def main() -> None:
     elif torch.cuda.device_count() < int(os.environ["LOCAL_WORLD_SIZE"]):
         os.environ["NCCL_HOSTID"] = f"rank{rank}"  # NCCL refuses two ranks of a host on one GPU
         os.environ["LOCAL_RANK"] = "0"
+        torch.accelerator.device_count = lambda: int(os.environ["WORLD_SIZE"])
     steps = Steps(words, rank)
     optimizer.register_optimizer_step_post_hook(steps.after_step)
     lengthen_backward(steps)

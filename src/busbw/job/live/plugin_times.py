@@ -15,7 +15,7 @@ import msgspec
 from busbw.core.lateness import CALLS, Lateness
 from busbw.core.pattern import US
 from busbw.job.live.plugin_file import REPORTS_CALLS, PluginFile
-from busbw.job.live.steps import LATER_SHARE
+from busbw.job.live.steps import goes_on
 from busbw.job.live.types import StepTimes
 from busbw.pattern.collector import Collector
 from busbw.pattern.lateness import waits
@@ -177,12 +177,11 @@ def _late(times: StepWaits, job: JobRanks) -> Lateness | None:
     if not judge or not now:
         return None
     late, named = judge.lateness(CALLS), {one.rank for one in now.late}
-    middle = len(times.steps_us) // 2
+    numbers = range(len(times.steps_us))
     kept = []
     for one in late.late:
         large = judge.large_steps(one.rank) if one.at_times else []
-        later = sum(number >= middle for number in large)
-        if one.rank in named or (large and later >= LATER_SHARE * len(large)):
+        if one.rank in named or goes_on(large, numbers):
             kept.append(one)
     return msgspec.structs.replace(late, late=kept)
 

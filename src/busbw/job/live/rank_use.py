@@ -2,7 +2,7 @@
 a CPU, was blocked by a device, and was in its DataLoader, torch.save, forward and backward.
 
 All of these are counts that only rise. What rose between two looks is added up over the last
-WINDOW_S, over the last SHORT_S, and over the time before, in which what is older counts less.
+seconds of each of SPANS_S, and over the time before, in which what is older counts less.
 """
 
 from collections import deque
@@ -13,7 +13,8 @@ from busbw.host import process_times
 from busbw.host.cgroup import Quota
 from busbw.host.process_times import ProcessTimes
 
-WINDOW_S, SHORT_S = 30.0, 6.0
+SPANS_S = (6.0, 12.0, 30.0)
+WINDOW_S = SPANS_S[-1]
 FORGOTTEN_S = 300.0  # what is so old counts 1/e
 # The parts of a step in microseconds, by what they are counted over: seconds of the process, steps
 # of the rank, or steps that DDP timed.
@@ -33,10 +34,9 @@ COUNTED_OVER = {
 
 @dataclass(slots=True)
 class RankCounts:
-    """What a rank's counts rose by in the last WINDOW_S, SHORT_S, and before; and its process."""
+    """What a rank's counts rose by in the last of each of SPANS_S, and before; and its process."""
 
-    recent: dict[str, float]
-    short: dict[str, float]
+    recent: list[dict[str, float]]
     before: dict[str, float]
     pid: int = 0  # 0 on another host
     cpus: str = ""  # on which it may run
@@ -49,13 +49,16 @@ class RankCounts:
         """Of steps that have been so long for some seconds, and were so long before; 0 without a
         step.
         """
-        lately = self.short if seconds <= SHORT_S else self.recent
+        spans = [
+            span for span, span_s in zip(self.recent, SPANS_S, strict=True) if span_s >= seconds
+        ]
+        lately = spans[0] if spans else self.recent[-1]
         return RankEvidence(
             now=_of_step(lately, now_us) if now_us else {},
             before=_of_step(self.before, usual_us) if usual_us else {},
             pid=self.pid,
             cpus=self.cpus,
-            faults=round(self.recent.get(FAULTS, 0)),
+            faults=round(self.recent[-1].get(FAULTS, 0)),
             quota=self.quota,
             gpu=self.gpu,
         )
@@ -119,12 +122,14 @@ class RankUse:
         process, quota = self._process, None
         if process and self._quota and process.at_s - self._quota[0] < WINDOW_S:
             quota = self._quota[1]
-        recent = _sum([rises for _, rises in self._recent])
         last_s = self._recent[-1][0] if self._recent else 0.0
         # What rose until a look is of the time since the look before.
-        short = _sum([rises for at_s, rises in self._recent if at_s > last_s - SHORT_S])
+        recent = [
+            _sum([rises for at_s, rises in self._recent if at_s > last_s - span_s])
+            for span_s in SPANS_S
+        ]
         cpus = process.cpus if process else ""
-        return RankCounts(recent, short, self._before, pid, cpus, quota, gpu)
+        return RankCounts(recent, self._before, pid, cpus, quota, gpu)
 
 
 def _sum(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -57,8 +57,9 @@ WITHOUT_LONGEST = 0.95  # of the steps before
 CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
 STEADY = 0.8  # of its delay in SHORT, that a rank has in a longer window
 LASTS = 0.5  # of its delay in a longer window, that a rank has in SHORT too
-# Of a rank that is late at times: of its large delays, this share is in this last part of a window.
-LATER_SHARE, LATER = 0.25, 0.5
+# Of a rank that is late at times: of its large delays this share is in the last half of a window,
+# and the last of them is not longer ago than some usual gaps.
+LATER_SHARE, GAPS = 0.25, 3.0
 
 
 def _doubles() -> "array[float]":
@@ -211,10 +212,7 @@ class _ComparedSteps:
         if late.at_times:
             if self.window.seconds < USUAL.seconds:
                 return False
-            large = self.large.get(late.rank, ())
-            middle = self.numbers[round(LATER * len(self.numbers))]
-            later = sum(number >= middle for number in large)
-            return late.us > 0 and later >= LATER_SHARE * len(large)
+            return late.us > 0 and goes_on(self.large[late.rank], self.numbers)
         own = short.delays.get(late.rank)
         return self._is_sure(late) and (own is None or own.us >= LASTS * late.us)
 
@@ -225,6 +223,15 @@ class _ComparedSteps:
         """Without other late ranks."""
         kept = self.late and msgspec.structs.replace(self.late, late=list(late))
         return replace(self, late=kept)
+
+
+def goes_on(large: Sequence[int], numbers: Sequence[int]) -> bool:
+    """Whether a rank still is late at times, if its delays were large in these steps of all."""
+    if not large:
+        return False
+    later = sum(number >= numbers[len(numbers) // 2] for number in large)
+    gap = len(numbers) / len(large)
+    return later >= LATER_SHARE * len(large) and numbers[-1] - large[-1] <= GAPS * gap
 
 
 def _steadiest(named: Sequence[_ComparedSteps | None]) -> _ComparedSteps | None:
