@@ -28,6 +28,7 @@ from busbw.pattern.readers import profiler
 
 COMPARING_SHARE = 0.005
 CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
+SURE_SHARE = 0.01  # of a step, that the lower end of a delay's interval is at least
 WINDOW_S = 30.0  # steps older than that are the usual ones
 EARLIER = 5  # comparisons of which the usual time of a step is the median
 KEPT = 1000  # comparisons
@@ -178,10 +179,11 @@ def _late(times: StepWaits, job: JobRanks) -> Lateness | None:
         return None
     late, named = judge.lateness(CALLS), {one.rank for one in now.late}
     numbers = range(len(times.steps_us))
+    least_us = SURE_SHARE * fmean(times.steps_us)
     kept = []
     for one in late.late:
         large = judge.large_steps(one.rank) if one.at_times else []
-        if one.rank in named or goes_on(large, numbers):
+        if (one.rank in named and one.low_us >= least_us) or goes_on(large, numbers):
             kept.append(one)
     return msgspec.structs.replace(late, late=kept)
 
