@@ -191,7 +191,7 @@ def strike(job: Job, fault: Fault, options: argparse.Namespace) -> Outcome:
             if outcome.kind_right or (is_named and passed_s > outcome.right_s + KIND_S):
                 break
     outcome = score(fault, job.verdicts, began_s, hosts)
-    outcome.step_ms = round(step_ms, 1)
+    outcome.step_ms, outcome.seed = round(step_ms, 1), options.seed
     if others:
         right = _may_be_named(fault, hosts)
         said = others.end(fault.number, fault.kind.name, fault.rank, right)

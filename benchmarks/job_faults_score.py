@@ -66,6 +66,7 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)  # names of others
     message: str = ""
     step_ms: float = 0.0
+    seed: int = 0  # that drew it, with its number
 
     def __str__(self) -> str:
         when = "not named" if self.right_s is None else f"{self.right_s:5.1f} s"

@@ -19,6 +19,7 @@ from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown
 from busbw.job.live.path_causes import Direction
 from busbw.job.live.process_states import OF_PROCESSES, OVER
 from busbw.job.live.types import JobLook, LiveVerdict
+from busbw.job.live.words import link_tests
 from busbw.job.live.words import ranks_text as _ranks
 from busbw.job.live.words import stack_command as _stack
 from busbw.pattern.lateness.text import late_lines, none_line
@@ -106,7 +107,7 @@ def _held(look: JobLook) -> LiveVerdict | None:
                 f"all ranks have called {call.function} {place(call)}, in which {in_call}",
                 (),
                 doing_lines(look),
-                "busbw check; busbw link",
+                link_tests(look),
             )
         return LiveVerdict(
             Verdict.FAIL,
@@ -129,7 +130,7 @@ def _stalled(look: JobLook, call: Outstanding, silent: Direction) -> LiveVerdict
         f" {span(_waited_s(look, call))} in {call.function} {place(call)}",
         silent.ranks,
         doing_lines(look),
-        "busbw check; busbw link",
+        link_tests(look),
         "link",
         silent.why,
         "ping between the two addresses is answered in both directions",
@@ -235,7 +236,7 @@ def _longer(look: JobLook) -> LiveVerdict | None:
         f" {time_text(US * times.usual_us)}{known}",
         (),
         _late_texts(look),
-        "busbw check; busbw watch shows the links",
+        link_tests(look),
     )
 
 
@@ -250,7 +251,7 @@ def _slow_link(look: JobLook) -> LiveVerdict | None:
         f"{slow.name} is slower than before: {slow.why}",
         slow.ranks,
         _late_texts(look),
-        "busbw check; busbw link",
+        link_tests(look),
         "link",
         slow.why,
         "busbw link finds all links between these hosts equal",
@@ -267,7 +268,7 @@ def _lossy(look: JobLook) -> LiveVerdict | None:
         f"{lossy.name} is lost in part: {lossy.why}",
         lossy.ranks,
         _late_texts(look),
-        "busbw check; busbw link",
+        link_tests(look),
         "link",
         lossy.why,
         "no counter of a port or switch on the way rises: ethtool -S, and those of the switch",

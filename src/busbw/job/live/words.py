@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from busbw.core.host_ranges import fold
 from busbw.core.pattern_weights import spans
 from busbw.core.sizes import counted
-from busbw.job.live.types import LiveRank
+from busbw.job.live.types import JobLook, LiveRank
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -24,3 +25,12 @@ def named(ranks: Sequence[LiveRank]) -> str:
     """`rank 3 on gpu07`; of several the first with the number of the others."""
     more = f" (and {counted(len(ranks) - 1, 'more rank')})" if len(ranks) > 1 else ""
     return f"rank {ranks[0].rank} on {ranks[0].host}{more}"
+
+
+def link_tests(look: JobLook) -> str:
+    """The commands that tell a host from its ports, and these from each other."""
+    names = sorted({rank.host for rank in look.ranks.values()})
+    if len(names) < 2:
+        return "busbw check; busbw watch"
+    hosts = fold(names)
+    return f"busbw check --hosts {hosts}; busbw link --hosts {hosts} --rail all"
