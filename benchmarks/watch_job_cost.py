@@ -5,7 +5,8 @@ in one process, so that the differences of runs do not hide it.
     busbw watch job OUT                          beside it
 
 Prints on rank 0 how much longer a step is in the blocks with the recorder, with an interval at 95 %
-over pairs of blocks. Without it, no file is written; the hooks stay.
+over pairs of blocks, and how much of a CPU the thread that writes used in these blocks. Without
+the recorder, no file is written; the hooks stay.
 """
 
 import math
@@ -66,6 +67,11 @@ def block_s(step: Callable[[], None]) -> float:
     return (time.perf_counter() - began_s) / (STEPS - WARM)
 
 
+def writer_s() -> float:
+    """CPU seconds of the thread that writes."""
+    return time.clock_gettime(time.pthread_getcpuclockid(sitecustomize.recorder._writer.ident))
+
+
 def main(pairs: int) -> None:
     """Run pairs of blocks, each in a random order that all ranks share."""
     torch.set_num_threads(1)
@@ -77,13 +83,17 @@ def main(pairs: int) -> None:
     for _ in range(CALLS):
         dist.all_reduce(small)
     order = torch.Generator().manual_seed(1)
-    ratios, without_s = [], []
+    ratios, without_s, used_s, on_s = [], [], 0.0, 0.0
     for _ in range(pairs):
         first = bool(torch.randint(2, (1,), generator=order))
         seconds = {}
         for on in (first, not first):
             set_recording(on)
+            began_s, writer_began_s = time.perf_counter(), writer_s()
             seconds[on] = block_s(step)
+            if on:
+                on_s += time.perf_counter() - began_s
+                used_s += writer_s() - writer_began_s
         ratios.append(math.log(seconds[True] / seconds[False]))
         without_s.append(seconds[False])
     set_recording(True)
@@ -92,6 +102,7 @@ def main(pairs: int) -> None:
         blocks = f"{pairs} pairs of blocks of {STEPS} steps of {1e3 * fmean(without_s):.2f} ms"
         interval = f"{longer - half:.2f} to {longer + half:.2f} %"
         print(f"{blocks}: longer by {longer:.2f} % ({interval})", flush=True)
+        print(f"the thread that writes used {100 * used_s / on_s:.3f} % of a CPU", flush=True)
     dist.destroy_process_group()
 
 
