@@ -223,7 +223,7 @@ def _socket_in(network: str, pid: int) -> socket.socket:
     made: list[socket.socket] = []
     thread = Thread(target=_make_in, args=(Path(f"/proc/{pid}/ns/net"), made), daemon=True)
     thread.start()  # the namespace of this thread stays
-    thread.join()
+    thread.join(_LIMIT_S)
     if not made:
         raise OSError(errno.EPERM, f"network namespace of process {pid}")
     return made[0]

@@ -24,6 +24,7 @@ from busbw.watch.reader import LinkSelection, SampleReader
 from busbw.watch.watcher import Watcher
 
 EVERY_S = 3.0
+MEANS_S = 10.0  # of which means are: what ended before is not shown for long
 RESENT, USED = "RetransSegs", "used"
 ONE_WAY = 1.2  # times the bytes of the other direction
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # without it no GPU is missed
@@ -34,7 +35,7 @@ LOCAL_RANK, VISIBLE = b"LOCAL_RANK=", b"CUDA_VISIBLE_DEVICES="
 
 @dataclass(slots=True)
 class GpuEvidence:
-    """A GPU over the last WINDOW_S; `before_mhz` is the mean of the time before."""
+    """A GPU over the last MEANS_S; `before_mhz` is the mean of the time before WINDOW_S."""
 
     last: GpuState
     sm_mhz: float | None = None
@@ -101,7 +102,8 @@ class HostSamples:
         found = HostEvidence()
         if not self._recent:
             return found
-        levels = [_levels(*one) for one in self._recent]
+        last_s = self._recent[-1][0].at_s
+        levels = [_levels(*one) for one in self._recent if one[0].at_s > last_s - MEANS_S]
         means = {
             name: fmean([level[name] for level in levels if name in level]) for name in levels[-1]
         }
