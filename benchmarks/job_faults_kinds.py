@@ -60,7 +60,8 @@ class Kind:
     do: Do
     kinds: frozenset[str]
     causes: frozenset[str] = frozenset()
-    limit_s: float = LATER_S
+    limit_s: float = LATER_S  # of the wait for a verdict
+    in_time_s: float = 20.0  # until the rank or link should be named
     ends_job: bool = False
     needs_hosts: bool = False
     needs_gpus: bool = False
@@ -245,11 +246,13 @@ CALLS, WAITING = frozenset({"missing", "mismatch"}), frozenset({"missing"})
 SLOW_LINK, LOSSY = LONGER | {"slow-link"}, LONGER | {"lossy"}
 STILL, STALLED = frozenset({"still"}), frozenset({"stalled"})
 KINDS = (
-    Kind("SIGSTOP", by_signal(signal.SIGSTOP, signal.SIGCONT), STOPPED, limit_s=SOON_S),
-    Kind("SIGKILL", by_signal(signal.SIGKILL), DEAD, limit_s=SOON_S, ends_job=True),
+    Kind(
+        "SIGSTOP", by_signal(signal.SIGSTOP, signal.SIGCONT), STOPPED, limit_s=SOON_S, in_time_s=5
+    ),
+    Kind("SIGKILL", by_signal(signal.SIGKILL), DEAD, limit_s=SOON_S, in_time_s=5, ends_job=True),
     Kind("30 % slower", slow(30), LATE, COMPUTE),
-    Kind("10 % slower", slow(10), LATE, COMPUTE),
-    Kind("5 % slower", slow(5), LATE, COMPUTE, LATEST_S),
+    Kind("10 % slower", slow(10), LATE, COMPUTE, in_time_s=LATER_S),
+    Kind("5 % slower", slow(5), LATE, COMPUTE, LATEST_S, in_time_s=LATEST_S),
     Kind("slow every 10th step", slow(100, every=10), LATE),
     Kind("a call left out", by_words(SKIP=1), CALLS, ends_job=True),
     Kind("another size", by_words(ODD_SIZE=1), CALLS, ends_job=True),

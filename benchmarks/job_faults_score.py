@@ -9,6 +9,7 @@ from typing import Any
 
 from job_faults_kinds import KINDS, Fault
 
+COLUMNS = ("runs", "named", "in time", "kind", "wrong", "median", "most")
 FAULTS, CLEAN = "faults.jsonl", "clean.jsonl"
 PASS, UNKNOWN, BAD = "pass", "unknown", ("warn", "fail")
 
@@ -76,8 +77,8 @@ class Outcome:
 
     @classmethod
     def read(cls, folder: Path) -> list["Outcome"]:
-        """Those that a folder has."""
-        return [cls(**line) for line in _lines(folder / FAULTS)]
+        """Those that a folder and the folders in it have."""
+        return [cls(**line) for file in sorted(folder.rglob(FAULTS)) for line in _lines(file)]
 
 
 def score(
@@ -133,14 +134,14 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 def table(folder: Path) -> str:
     """Counts by kind, and of clean hours."""
     outcomes = Outcome.read(folder)
-    names = "".join(f"{name:>7}" for name in ("runs", "named", "kind", "wrong", "median", "most"))
+    names = "".join(f"{name:>8}" for name in COLUMNS)
     head = f"{'fault':24}{names} s"
     lines = [head] if outcomes else []
     for name in [*(kind.name for kind in KINDS), "all"]:
         chosen = [one for one in outcomes if name in (one.name, "all")]
         if chosen:
             lines.append(_row(name, chosen))
-    clean = _lines(folder / CLEAN)
+    clean = [line for file in sorted(folder.rglob(CLEAN)) for line in _lines(file)]
     if clean:
         hours = sum(one["seconds"] for one in clean) / 3600
         alarms = [alarm for one in clean for alarm in one["alarms"]]
@@ -158,6 +159,8 @@ def _row(name: str, outcomes: list[Outcome]) -> str:
     seconds = [one.right_s for one in outcomes if one.right_s is not None]
     kinds = sum(one.kind_right for one in outcomes)
     wrong = sum(bool(one.wrong) for one in outcomes)
-    counts = "".join(f"{count:7}" for count in (len(outcomes), len(seconds), kinds, wrong))
-    times = f"{median(seconds):7.1f}{max(seconds):7.1f}" if seconds else f"{'-':>7}{'-':>7}"
+    limits_s = {kind.name: kind.in_time_s for kind in KINDS}
+    in_time = sum(one.right_s is not None and one.right_s <= limits_s[one.name] for one in outcomes)
+    counts = "".join(f"{count:8}" for count in (len(outcomes), len(seconds), in_time, kinds, wrong))
+    times = f"{median(seconds):8.1f}{max(seconds):8.1f}" if seconds else f"{'-':>8}{'-':>8}"
     return f"{name:24}{counts}{times}"
