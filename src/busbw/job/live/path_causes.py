@@ -14,7 +14,7 @@ from busbw.job.live.types import JobLook
 from busbw.ui.number_formats import percent_text
 
 SLOWER, LEAST_LOST = 1.3, 0.05  # times the wait per byte before; share of the time that is lost
-UNLIKE = 1.15  # times what the way back loses, whose acknowledgments wait too
+UNLIKE = 1.25  # times what the way back loses, whose acknowledgments wait too
 ALIKE = 0.5  # of what the slowest direction loses: such a direction is slow as well
 MIN_LOST, LOST_SHARE, LOST_TIMES = 5.0, 0.005, 3.0  # segments; times before, and the way back
 SMALL = 0.5  # of the bytes of a segment before

@@ -210,7 +210,7 @@ class _ComparedSteps:
 
     def _lasts(self, late: RankDelay, short: "_ComparedSteps") -> bool:
         if late.at_times:
-            if self.window.seconds < MIDDLE.seconds:
+            if self.window not in (MIDDLE, USUAL):  # too few steps, or steps of long ago
                 return False
             return late.us > 0 and goes_on(self.large[late.rank], self.numbers)
         own = short.delays.get(late.rank)
