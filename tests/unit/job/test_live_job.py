@@ -2,9 +2,10 @@
 
 import math
 import os
+import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,41 @@ def test_a_late_rank_is_named_and_none_of_a_job_without(tmp_path: Path) -> None:
     assert found.message.startswith("late: rank 1 on ") and ", by 3.9" in found.message
 
 
-@pytest.mark.parametrize(("late", "named"), [(range(200, 600), [1]), (range(450), [])])
-def test_a_rank_is_named_if_it_still_is_late(late: range, named: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("late", "us", "named"),
+    [
+        (range(200, 600), 2000.0, [1]),
+        (range(450), 2000.0, []),  # it was
+        (range(500, 600), 5000.0, [1]),  # it has just begun
+        (range(300, 600, 10), 20_000.0, [1]),  # at times
+        (range(100, 140), 20_000.0, []),  # it was so at times
+        ([*range(100, 140), 590], 20_000.0, []),
+    ],
+)
+def test_a_rank_is_named_if_it_still_is_late(
+    late: Sequence[int], us: float, named: list[int], tmp_path: Path
+) -> None:
     for rank in range(3):
         own = steps(600, seed=rank)
         for at in late if rank == 1 else ():
-            own["waits_us"][at] -= 2000.0
+            own["waits_us"][at] -= us
         write(tmp_path, rank, own)
     assert list(verdict(tmp_path).suspects) == named
+
+
+def test_a_small_delay_is_named_by_the_steps_of_minutes(tmp_path: Path) -> None:
+    """A fiftieth of a step, less than the noise of one. The files have the last 600 steps."""
+    watched = JobFolder(tmp_path)
+    noise = random.Random(1)
+    named = []
+    for first in range(0, 3000, 500):
+        for rank in range(3):
+            mean_us = 6000.0 - (1000.0 if rank == 1 else 0.0)
+            own = steps(600, seed=rank, first_step=first)
+            own["waits_us"] = [noise.gauss(mean_us, 3000.0) for _ in range(600)]
+            write(tmp_path, rank, own)
+        named.append(list(judge(watched.look(50.0 * first)).suspects))
+    assert (named[0], named[-1]) == ([], [1])
 
 
 def test_steps_that_become_longer_are_compared_with_those_before(tmp_path: Path) -> None:
