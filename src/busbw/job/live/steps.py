@@ -57,9 +57,9 @@ WITHOUT_LONGEST = 0.95  # of the steps before
 CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
 STEADY = 0.8  # of its delay in SHORT, that a rank has in a longer window
 LASTS = 0.5  # of its delay in a longer window, that a rank has in SHORT too
-# Of a rank that is late at times: of its large delays this share is in the last half of a window,
-# and the last of them is not longer ago than some usual gaps.
-LATER_SHARE, GAPS = 0.25, 3.0
+# Of a rank that is late at times, this share of its large delays is in the last quarter of a
+# window, and the last of them is not longer ago than some usual gaps.
+LATER_SHARE, GAPS = 0.12, 3.0
 
 
 def _doubles() -> "array[float]":
@@ -229,7 +229,7 @@ def goes_on(large: Sequence[int], numbers: Sequence[int]) -> bool:
     """Whether a rank still is late at times, if its delays were large in these steps of all."""
     if not large:
         return False
-    later = sum(number >= numbers[len(numbers) // 2] for number in large)
+    later = sum(number >= numbers[3 * len(numbers) // 4] for number in large)
     gap = len(numbers) / len(large)
     return later >= LATER_SHARE * len(large) and numbers[-1] - large[-1] <= GAPS * gap
 
