@@ -97,6 +97,9 @@ def path(sender: str, receiver: str, **changes: Any) -> PathEvidence:
     found.now = Flow(10.0, 100.0 * MB, 1e6, 1, 10_000)
     for name, value in changes.items():
         setattr(found if hasattr(found, name) else found.now, name, value)
+    now = found.now
+    fifth = Flow(2.0, now.acked / 5, now.waited_us / 5, now.lost / 5, now.data_sent / 5)
+    found.parts = changes.get("parts", [fifth] * 5)
     return found
 
 
@@ -265,6 +268,20 @@ def test_losses_that_do_not_make_steps_longer_are_a_warning() -> None:
     assert (found.verdict, found.kind, found.suspects) == (Verdict.WARN, "lossy", (0, 1))
     assert found.message == "what a sends to b is lost in part: 200 of 10000 segments (2.0 %)"
     assert "200 of 10000" in found.why
+
+
+def test_a_direction_is_named_once_some_readings_have_said_so() -> None:
+    slow, usual = Flow(2.0, 20.0 * MB, 1.2e6, 0, 2000), Flow(2.0, 20.0 * MB, 0.2e6, 0, 2000)
+    for times, named in ((2, "what a and b send to each other"), (3, "what a sends to b")):
+        parts = [usual] * (5 - times) + [slow] * times
+        job = look(path("a", "b", **SLOW, parts=parts), path("b", "a"))
+        found = path_causes.slow(job)
+        assert found and found.name == named
+
+
+def test_a_host_is_named_whose_data_and_acknowledgments_are_slow() -> None:
+    found = path_causes.slow(look(*ring(ab=SLOW, ca=SLOW)))
+    assert found and (found.name, found.ranks) == ("what a sends and receives", (0, 1))
 
 
 @pytest.mark.parametrize(

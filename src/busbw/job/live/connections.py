@@ -14,6 +14,7 @@ from busbw.host.tcp_sockets import TcpSocket
 RECENT_S = 10.0
 EARLIER_S, EARLIER = 4.0, 75  # spans before, which tell what is usual, and so many at most
 MOST_PATHS = 32  # of a host: Gloo connects each rank with all others
+MUCH = 0.6  # of the bytes of the span that carried most
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
 Ends = tuple[str, str]  # the address of this host, and that of the other
@@ -63,6 +64,7 @@ class PathEvidence:
     local: str
     peer: str
     now: Flow = field(default_factory=Flow)
+    parts: list[Flow] = field(default_factory=list)  # of now: one for each reading
     before: Flow = field(default_factory=Flow)
     timeouts: int = 0  # in a row, of the connection with the most
     stuck_s: float = 0.0  # since data of a connection with timeouts are not acknowledged
@@ -91,14 +93,19 @@ class _WatchedPath:
     def seen(self, at_s: float) -> PathEvidence:
         found = self.evidence
         found.now, found.before = Flow(), self._usual()
-        for _, flow in self.recent:
+        found.parts = [flow for _, flow in self.recent]
+        for flow in found.parts:
             found.now.add(flow)
         found.sent_s, found.heard_s = at_s - self.sent_at_s, at_s - self.heard_at_s
         return found
 
     def _usual(self) -> Flow:
-        """The first quartile of the spans before, as a fault may have lasted for most of them."""
-        known = sorted((flow for flow in self.earlier if flow.rate), key=lambda flow: -flow.rate)
+        """The first quartile of the spans before, as a fault may have lasted for most of them: of
+        those that carried much. In others the job waited for something else.
+        """
+        most = max((flow.acked for flow in self.earlier), default=0.0)
+        known = [flow for flow in self.earlier if flow.rate and flow.acked >= MUCH * most]
+        known.sort(key=lambda flow: -flow.rate)
         return known[(len(known) - 1) // 4] if known else Flow()
 
 

@@ -7,13 +7,15 @@ two hosts are compared, and none is named if they look alike.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from busbw.core.sizes import counted, span
-from busbw.job.live.connections import MIN_TIMEOUTS, PathEvidence
+from busbw.job.live.connections import MIN_TIMEOUTS, Flow, PathEvidence
 from busbw.job.live.types import JobLook
 from busbw.ui.number_formats import percent_text
 
 SLOWER, LEAST_LOST = 1.3, 0.05  # times the wait per byte before; share of the time that is lost
+READINGS, MOSTLY = 3, 2.0  # that decide a direction, and times those that speak for the other
 UNLIKE = 1.25  # times what the way back loses, whose acknowledgments wait too
 ALIKE = 0.5  # of what the slowest direction loses: such a direction is slow as well
 MIN_LOST, LOST_SHARE, LOST_TIMES = 5.0, 0.005, 3.0  # segments; times before, and the way back
@@ -71,6 +73,13 @@ class _Paths:
             pair: self.by_pair[pair] for pair, acked in sums.items() if acked > MIN_BYTES * most
         }
 
+    def lost_in_readings(self, pair: Pair) -> list[float]:
+        """The share of the time that was lost in each of the last readings, the last one first."""
+        of = [
+            [_lost_time(path, part) for part in path.parts] for path in self.by_pair.get(pair, ())
+        ]
+        return [max(lost) for lost in zip_longest(*map(reversed, of), fillvalue=0.0)]
+
     def named(self, slow: Collection[Pair], others: Collection[Pair], why: str) -> Direction | None:
         """What the slow directions have in common, and few of the `others` have; None if nothing.
 
@@ -92,6 +101,10 @@ class _Paths:
             if sum(one[1] == receiver for one in others) >= len(slow):
                 return None
             return Direction(f"what {receiver} receives", why, self.of_host(receiver))
+        common = set.intersection(*map(set, slow)) if slow else set()
+        if len(common) == 1:  # what it sends, and what it should acknowledge
+            (host,) = common
+            return Direction(f"what {host} sends and receives", why, self.of_host(host))
         return None
 
 
@@ -119,7 +132,13 @@ def slow(look: JobLook, slower: float = SLOWER, least_lost: float = LEAST_LOST) 
 def _is_worse(pair: Pair, lost: Mapping[Pair, float], paths: _Paths) -> bool:
     """Whether a direction is slow, and not only the way back of its acknowledgments."""
     sender, receiver = pair
-    return receiver in paths.readers and lost[pair] >= UNLIKE * lost.get((receiver, sender), 0.0)
+    if receiver not in paths.readers or lost[pair] < UNLIKE * lost.get((receiver, sender), 0.0):
+        return False
+    own, back = paths.lost_in_readings(pair), paths.lost_in_readings((receiver, sender))
+    back += [0.0] * (len(own) - len(back))
+    differences = [here - there for here, there in zip(own, back, strict=False)]
+    worse = sum(one > 0 for one in differences)
+    return worse >= max(READINGS, MOSTLY * sum(one < 0 for one in differences))
 
 
 def lossy(look: JobLook) -> Direction | None:
@@ -181,12 +200,13 @@ def _is_stuck(path: PathEvidence) -> bool:
     return _has_timeouts(path) and path.stuck_s >= STUCK_S and path.queued > 0
 
 
-def _lost_time(path: PathEvidence) -> float:
-    """Share of the time by which its data waited longer than as many bytes did before.
+def _lost_time(path: PathEvidence, lately: Flow | None = None) -> float:
+    """Share of the time by which its data waited longer than as many bytes did before: of the last
+    10 s, or of one reading.
 
     0 where messages are smaller than before, as in an evaluation: each waits for the round trip.
     """
-    now, before = path.now, path.before
+    now, before = lately or path.now, path.before
     if not now.seconds or not before.rate or now.segment < SMALL * before.segment:
         return 0.0
     usual_us = 1e6 * now.acked / before.rate
