@@ -283,6 +283,7 @@ def test_the_host_that_sends_another_programs_bytes_is_named(
 def slow_path(sender: str, local: str, peer: str, waited_us: float) -> PathEvidence:
     found = PathEvidence(sender, local, peer)
     found.before, found.now = Flow(100.0, 1e9, 10e6), Flow(10.0, 1e8, waited_us)
+    found.parts = [Flow(2.0, 2e7, waited_us / 5)] * 5
     return found
 
 
