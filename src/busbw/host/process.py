@@ -215,6 +215,16 @@ def command(pid: int) -> str:
     return ""
 
 
+def has_open(pid: int, prefix: str) -> bool:
+    """Whether a process has a file open whose path begins so; False if that may not be read."""
+    with contextlib.suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if str(link.readlink()).startswith(prefix):
+                    return True
+    return False
+
+
 def read_memory_file(pid: int, file: str) -> bytes:
     """The bytes of /proc/PID/`file`, which is `cmdline`, `environ` or `maps`.
 

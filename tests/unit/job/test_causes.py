@@ -436,13 +436,17 @@ def test_samples_of_a_host_are_means_of_now_and_before(
 
 
 def test_the_gpu_of_a_rank_is_found_by_its_process_or_variables(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     host = HostEvidence({"b0": GpuEvidence(FAST), "b2": gpu()})
     assert gpus_of(host, {0: 100, 2: 102}) == {0: "b0", 2: "b2"}
     variables = b"LOCAL_RANK=1\0CUDA_VISIBLE_DEVICES=3,2\0"
     monkeypatch.setattr("busbw.host.process.read_memory_file", lambda *_: variables)
-    assert gpus_of(host, {5: 7}) == {5: "b2"}
+    assert gpus_of(host, {5: os.getpid()}) == {}, "a rank on CPUs"
+    (tmp_path / "nvidia2").touch()
+    monkeypatch.setattr("busbw.job.live.host_watch.NVIDIA_DEVICES", str(tmp_path / "nvidia"))
+    with (tmp_path / "nvidia2").open("rb"):
+        assert gpus_of(host, {5: os.getpid()}) == {5: "b2"}
     assert gpus_of(HostEvidence(), {5: 7}) == {}
 
 

@@ -27,6 +27,7 @@ EVERY_S = 3.0
 MEANS_S = 10.0  # of which means are: what ended before is not shown for long
 RESENT, USED = "RetransSegs", "used"
 ONE_WAY = 1.2  # times the bytes of the other direction
+NVIDIA_DEVICES = "/dev/nvidia"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # without it no GPU is missed
 LEAST_BUSY = 5  # per cent of a GPU's time
 MPS_SERVER = "nvidia-cuda-mps"  # computes for its clients, which the ranks may be
@@ -252,8 +253,8 @@ def _by_local_rank(host: HostEvidence, pid: int) -> str:
         if word.startswith(name)
     }
     place = values.get(LOCAL_RANK, b"")
-    if not place.isdigit() or values.get(VISIBLE) == b"":
-        return ""
+    if not place.isdigit() or not process.has_open(pid, NVIDIA_DEVICES):
+        return ""  # ranks on CPUs have the variable too
     visible = [word for word in values.get(VISIBLE, b"").split(b",") if word]
     if visible:
         place = visible[int(place)] if int(place) < len(visible) else b""
