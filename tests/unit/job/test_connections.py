@@ -29,10 +29,10 @@ def connection(identity: int = 1, peer: str = "b", **counts: int) -> TcpSocket:
 
 
 def test_a_path_is_compared_with_the_time_before() -> None:
-    """Each second 10 MB wait for 0.1 s, and from 20 s on for 0.5 s with lost segments."""
+    """Each second 10 MB wait for 0.1 s, and from 40 s on for 0.5 s with lost segments."""
     host = HostConnections("a")
     for second in range(76):
-        slow = max(0, second - 20)
+        slow = max(0, second - 40)
         bulk = connection(
             acked=10 * MB * second,
             waited_us=100_000 * second + 400_000 * slow,

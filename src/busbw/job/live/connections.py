@@ -14,6 +14,7 @@ from busbw.host.tcp_sockets import TcpSocket
 RECENT_S = 10.0
 EARLIER_S, EARLIER = 4.0, 75  # spans before, which tell what is usual, and so many at most
 MOST_PATHS = 32  # of a host: Gloo connects each rank with all others
+LEAST = 4  # spans
 MUCH = 0.6  # of the bytes of the span that carried most
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
@@ -100,13 +101,13 @@ class _WatchedPath:
         return found
 
     def _usual(self) -> Flow:
-        """The first quartile of the spans before, as a fault may have lasted for most of them: of
-        those that carried much. In others the job waited for something else.
+        """The span with the median rate, of those before that carried much: in others the job
+        waited for something else. Nothing is usual before LEAST of them.
         """
         most = max((flow.acked for flow in self.earlier), default=0.0)
         known = [flow for flow in self.earlier if flow.rate and flow.acked >= MUCH * most]
-        known.sort(key=lambda flow: -flow.rate)
-        return known[(len(known) - 1) // 4] if known else Flow()
+        known.sort(key=lambda flow: flow.rate)
+        return known[len(known) // 2] if len(known) >= LEAST else Flow()
 
 
 def _rises(before: TcpSocket, after: TcpSocket) -> dict[str, int]:
