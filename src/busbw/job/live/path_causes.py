@@ -15,7 +15,7 @@ from busbw.job.live.types import JobLook
 from busbw.ui.number_formats import percent_text
 
 SLOWER, LEAST_LOST = 1.3, 0.05  # times the wait per byte before; share of the time that is lost
-READINGS, MOSTLY = 3, 2.0  # that decide a direction, and times those that speak for the other
+READINGS = 3  # one after the other, that decide a direction
 UNLIKE = 1.25  # times what the way back loses, whose acknowledgments wait too
 ALIKE = 0.5  # of what the slowest direction loses: such a direction is slow as well
 MIN_LOST, LOST_SHARE, LOST_TIMES = 5.0, 0.005, 3.0  # segments; times before, and the way back
@@ -135,10 +135,8 @@ def _is_worse(pair: Pair, lost: Mapping[Pair, float], paths: _Paths) -> bool:
     if receiver not in paths.readers or lost[pair] < UNLIKE * lost.get((receiver, sender), 0.0):
         return False
     own, back = paths.lost_in_readings(pair), paths.lost_in_readings((receiver, sender))
-    back += [0.0] * (len(own) - len(back))
-    differences = [here - there for here, there in zip(own, back, strict=False)]
-    worse = sum(one > 0 for one in differences)
-    return worse >= max(READINGS, MOSTLY * sum(one < 0 for one in differences))
+    lately = list(zip_longest(own[:READINGS], back[:READINGS], fillvalue=0.0))
+    return len(lately) == READINGS and all(here > there for here, there in lately)
 
 
 def lossy(look: JobLook) -> Direction | None:
