@@ -14,7 +14,7 @@ from busbw.host.tcp_sockets import TcpSocket
 RECENT_S = 10.0
 EARLIER_S, EARLIER = 4.0, 75  # spans before, which tell what is usual, and so many at most
 MOST_PATHS = 32  # of a host: Gloo connects each rank with all others
-LEAST = 4  # spans
+LEAST = 3  # spans
 MUCH = 0.6  # of the bytes of the span that carried most
 BULK = 0.1  # of the bytes of the connection of a path that carries most
 MIN_TIMEOUTS = 2  # in a row: one may be a coincidence

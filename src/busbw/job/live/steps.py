@@ -131,7 +131,9 @@ class JobSteps:
             one = compared[-1] if is_same else self._compared(ranks, steps, times_us)
             compared.append(replace(one, window=window))
         short, middle, usual = compared
-        earlier_numbers = numbers[: -len(usual.numbers)]
+        # Soon after the begin of a watch there are too few steps before the longer window.
+        before = [numbers[: -len(one.numbers)] for one in (usual, middle)]
+        earlier_numbers = before[0] if len(before[0]) >= USUAL.least else before[1]
         earlier = [times_us[at] for at in earlier_numbers]
         is_usual = len(earlier) >= USUAL.least
         found = StepTimes(
@@ -150,14 +152,14 @@ class JobSteps:
             late = replace(self._compared(ranks, steps, times_us), window=LONG).lasting(short)
         if late:
             shown, found.late = late, late.late
-        before = _least_waits(ranks, earlier_numbers[: len(usual.numbers)])
+        usual_waits = _least_waits(ranks, earlier_numbers[: len(usual.numbers)])
         waits = shown.least_waits_us
         return replace(
             found,
             seconds=shown.window.seconds,
             mean_us=fmean(shown.steps_us),
             wait_mean_us=fmean(waits) if waits else None,
-            wait_grew_us=fmean(waits) - _mean(before) if waits and before else None,
+            wait_grew_us=fmean(waits) - _mean(usual_waits) if waits and usual_waits else None,
             delays=shown.delays,
         )
 

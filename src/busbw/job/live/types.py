@@ -79,7 +79,7 @@ LONGER = 1.25  # times the usual step, lately and for a while
 @dataclass(slots=True)
 class StepTimes:
     """Of the last steps that all ranks have: medians of the last 5 s, of a while, and of those
-    before the last 30 s, None for too few; and the second longest that was read.
+    before the last 30 s, or 12 s, None for too few; and the second longest that was read.
 
     Means are of `seconds`: of the window in which a rank is late or steps are longer, else of 30.
     """
