@@ -132,9 +132,12 @@ def slow(look: JobLook, slower: float = SLOWER, least_lost: float = LEAST_LOST) 
 def _is_worse(pair: Pair, lost: Mapping[Pair, float], paths: _Paths) -> bool:
     """Whether a direction is slow, and not only the way back of its acknowledgments."""
     sender, receiver = pair
-    if receiver not in paths.readers or lost[pair] < UNLIKE * lost.get((receiver, sender), 0.0):
+    way_back = receiver, sender
+    if receiver not in paths.readers or lost[pair] < UNLIKE * lost.get(way_back, 0.0):
         return False
-    own, back = paths.lost_in_readings(pair), paths.lost_in_readings((receiver, sender))
+    if not all(path.before.rate for path in paths.by_pair.get(way_back, ())):
+        return False  # what is usual of the way back is not known yet
+    own, back = paths.lost_in_readings(pair), paths.lost_in_readings(way_back)
     lately = list(zip_longest(own[:READINGS], back[:READINGS], fillvalue=0.0))
     return len(lately) == READINGS and all(here > there for here, there in lately)
 
