@@ -117,7 +117,6 @@ UNTRACED = (
     ),
     ("dynamic_table_1xh100_202611", r"NVIDIA's dynamicemb", "figures of other projects' records"),
     ("history_rates_202611", r"defaults", SETTING),
-    ("job_faults_2cpu_202611", r"minGPT-ddp", SETTING),
     ("history_rates_202611", r"hide the slow size", COMPUTED),
     ("link_2cpu_202611", r"^Simulated", SETTING),
     ("link_2cpu_202611", r"6 random \| exactly", "the sum of twelve lines of tournaments.txt"),
