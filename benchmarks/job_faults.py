@@ -212,6 +212,8 @@ def run_faults(options: argparse.Namespace, lab: Any) -> None:
     kinds = [kind for kind in kinds if not kind.needs_loader or options.loader]
     if options.kinds:
         kinds = [kind for kind in kinds if kind.name in options.kinds]
+    else:
+        kinds = [kind for kind in kinds if not kind.on_request]
     done = {outcome.number for outcome in Outcome.read(options.out)}
     job: Job | None = None
     try:

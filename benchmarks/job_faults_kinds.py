@@ -66,6 +66,7 @@ class Kind:
     needs_hosts: bool = False
     needs_gpus: bool = False
     needs_loader: bool = False  # of PyTorch
+    on_request: bool = False  # by --kinds alone
     suspect: str = "rank"  # or `host`: any rank of the host that was hit, or its name; or `none`
     words: dict[str, float] = field(default_factory=dict)
 
@@ -253,6 +254,7 @@ KINDS = (
     Kind("30 % slower", slow(30), LATE, COMPUTE),
     Kind("10 % slower", slow(10), LATE, COMPUTE, in_time_s=LATER_S),
     Kind("5 % slower", slow(5), LATE, COMPUTE, LATEST_S, in_time_s=LATEST_S),
+    Kind("3 % slower", slow(3), LATE, COMPUTE, LATEST_S, in_time_s=LATEST_S, on_request=True),
     Kind("slow every 10th step", slow(100, every=10), LATE),
     Kind("a call left out", by_words(SKIP=1), CALLS, ends_job=True),
     Kind("another size", by_words(ODD_SIZE=1), CALLS, ends_job=True),

@@ -50,6 +50,7 @@ SECTIONS = ("data_loading", "fwd", "bwd", "gpu")  # gpu: its kernels in all of t
 NAMES = ("nvrx relative", "nvrx individual", "nvrx compute", *ANALYZERS, RAS)
 _RANKS = re.compile(r"issing (?:dump files from )?ranks:? \{([\d, ]+)\}|Culprit rank (\d+)")
 _TABLE = re.compile(r"PGID[^\n]*Missing Ranks *\n((?:[^\n]*\|[^\n]*\n?)*)")
+_STACK = re.compile(r"^(?:.* at .*:\d+ *|  +File \".*|    +.*|Traceback .*)\n", re.MULTILINE)
 _RAS_RANK = re.compile(r"^\s*Rank (\d+)\b", re.MULTILINE)
 
 
@@ -163,7 +164,8 @@ class Rivals:
         if self._is_stuck and self._dumps():
             for rival, words in ANALYZERS.items():
                 text = _analyze(words, self._folder / DUMPS)
-                yield rival, None, named_in(text), text
+                shown = _STACK.sub("", text).replace(str(self._folder), "OUT")
+                yield rival, None, named_in(text), shown
 
 
 def _analyze(words: tuple[str, ...], dumps: Path) -> str:

@@ -115,9 +115,8 @@ def test_retransmissions_are_counted_on_the_sending_host(
     name = two_hosts.hosts[0].interface
     assert clean.sent[name] > SENT_BYTES and lossy.sent[name] > SENT_BYTES
     # A veth pair without a limit loses a few by itself, when the receiver's queue overflows.
-    assert lossy.moved[TCP]["RetransSegs"] > 100 + 3 * clean.moved.get(TCP, {}).get(
-        "RetransSegs", 0
-    )
+    by_itself = clean.moved.get(TCP, {}).get("RetransSegs", 0)
+    assert lossy.moved[TCP]["RetransSegs"] > 20 + 3 * by_itself
     assert list(lossy.sent) == [name], "no other interface has traffic"
 
 

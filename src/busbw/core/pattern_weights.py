@@ -8,7 +8,7 @@ a job repeats.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -274,6 +274,12 @@ def _ranks_note(header: Header, ranks: Sequence[int], world: int) -> str:
         f"{len(ranks)} of {world} ranks were read{which}:"
         " shares and totals are the average of these"
     )
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`rank 3`, or `ranks 0-2,7`."""
+    ascending = sorted(set(ranks))
+    return f"{'rank' if len(ascending) == 1 else 'ranks'} {spans(ascending)}"
 
 
 def spans(ranks: Sequence[int]) -> str:

@@ -22,7 +22,8 @@ _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
 # struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_snd_mss, tcpi_total_retrans,
 # tcpi_bytes_received (Linux 4.1), tcpi_data_segs_out (4.6); tcpi_busy_time and what of it
 # tcpi_rwnd_limited and tcpi_sndbuf_limited were (4.10), in microseconds.
-_TIMEOUTS, _SEGMENT, _RESENT, _RECEIVED, _SENT, _BUSY = 2, 16, 100, 128, 156, 168
+TIMEOUTS_AT, RESENT_AT, DATA_SENT_AT = 2, 100, 156
+_SEGMENT, _RECEIVED, _BUSY = 16, 128, 168
 MIN_TIMEOUTS = 2  # in a row, after which the peer is asked whether it answers small packets
 PROBES, ANSWER_S = 5, 0.5  # where packets of any size are lost, so many are not all answered
 _NO_SERVICE = 1  # a port on which nothing listens: the peer refuses the connection
@@ -85,9 +86,9 @@ def counts(info: bytes, queued: int = 0) -> ConnectionCounts:
     """
     resent, sent, segment = (
         struct.unpack_from("=I", info, offset)[0] if len(info) >= offset + 4 else 0
-        for offset in (_RESENT, _SENT, _SEGMENT)
+        for offset in (RESENT_AT, DATA_SENT_AT, _SEGMENT)
     )
-    return ConnectionCounts(info[_TIMEOUTS], resent, sent, segment if queued >= segment else 0)
+    return ConnectionCounts(info[TIMEOUTS_AT], resent, sent, segment if queued >= segment else 0)
 
 
 def answers(peer: str) -> bool:

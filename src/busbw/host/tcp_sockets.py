@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
+from busbw.host.tcp_connections import DATA_SENT_AT, RESENT_AT, TIMEOUTS_AT, waited_for_network_s
+
 _SOCK_DIAG, _BY_FAMILY = 4, 20  # linux/netlink.h, linux/sock_diag.h
 _DUMP, _DONE, _ERROR = 0x301, 3, 2  # NLM_F_REQUEST | NLM_F_DUMP; NLMSG_DONE, NLMSG_ERROR
 _INFO = 2  # INET_DIAG_INFO
@@ -28,14 +30,9 @@ _QUEUES = struct.Struct("=IIII")  # the rest of it: rqueue, wqueue, uid, inode
 _QUEUES_AT, _SOCKET_BYTES = 56, 72
 _MAPPED = bytes(10) + b"\xff\xff"  # IPv4 in IPv6
 # struct tcp_info of linux/tcp.h; a kernel before 4.10 gives fewer bytes
-_TIMEOUTS = 2
 _COUNT = struct.Struct("=I")
-_RESENT_AT = 100
 _BYTES = struct.Struct("=QQII")  # acknowledged, received; segments out, in: Linux 4.2
 _BYTES_AT = 120
-_DATA_AT = 156  # tcpi_data_segs_out: Linux 4.6
-_BUSY = struct.Struct("=QQQ")  # busy, and what of it the receiver or the buffer limited: 4.10
-_BUSY_AT = 168
 _DOUBLED_AT = 216  # tcpi_dsack_dups: 4.19
 _ROOM, _LIMIT_S = 1 << 16, 1.0
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of linux/sched.h
@@ -155,7 +152,7 @@ def _connection(payload: bytes, inodes: Collection[int]) -> TcpSocket | None:
         return None
     family = payload[0]
     local, peer = (_address(family, raw) for raw in _ADDRESSES.unpack_from(payload, _ADDRESSES_AT))
-    return TcpSocket(payload[_ID], local, peer, queued, info[_TIMEOUTS], **counts(info))
+    return TcpSocket(payload[_ID], local, peer, queued, info[TIMEOUTS_AT], **counts(info))
 
 
 def _info(payload: bytes) -> bytes:
@@ -174,17 +171,17 @@ def _info(payload: bytes) -> bytes:
 def counts(info: bytes) -> Mapping[str, int]:
     """The counts in a struct tcp_info, without those that the kernel lacks."""
     found: dict[str, int] = {}
-    if len(info) >= _RESENT_AT + _COUNT.size:
-        (found["resent"],) = _COUNT.unpack_from(info, _RESENT_AT)
+    if len(info) >= RESENT_AT + _COUNT.size:
+        (found["resent"],) = _COUNT.unpack_from(info, RESENT_AT)
     if len(info) >= _BYTES_AT + _BYTES.size:
         found["acked"], _, found["sent"], found["heard"] = _BYTES.unpack_from(info, _BYTES_AT)
-    if len(info) >= _DATA_AT + _COUNT.size:
-        (found["data_sent"],) = _COUNT.unpack_from(info, _DATA_AT)
+    if len(info) >= DATA_SENT_AT + _COUNT.size:
+        (found["data_sent"],) = _COUNT.unpack_from(info, DATA_SENT_AT)
     if len(info) >= _DOUBLED_AT + _COUNT.size:
         (found["doubled"],) = _COUNT.unpack_from(info, _DOUBLED_AT)
-    if len(info) >= _BUSY_AT + _BUSY.size:
-        busy, receiver_full, buffer_full = _BUSY.unpack_from(info, _BUSY_AT)
-        found["waited_us"] = max(0, busy - receiver_full - buffer_full)
+    waited_s = waited_for_network_s(info)
+    if waited_s is not None:
+        found["waited_us"] = round(1e6 * waited_s)
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from busbw.core.finding import Verdict
-from busbw.core.pattern_weights import spans
+from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import counted, span
 from busbw.job.types import JobReport
 
@@ -169,17 +169,17 @@ class _Group:
         late = {rank: row.called for rank, row in self.statuses.items() if row.called < last}
         late |= {wait.rank: wait.number for wait in self.waits if wait.number < last}
         waited = (
-            f"{same[0].call}, {self._place(last)}, in which {_ranks(wait.rank for wait in same)}"
-            f" waited for {span(same[0].limit_s)}"
+            f"{same[0].call}, {self._place(last)}, in which"
+            f" {ranks_text(wait.rank for wait in same)} waited for {span(same[0].limit_s)}"
         )
         if late:
             numbers = ", ".join(map(str, sorted(set(late.values()))))
-            return f"{_ranks(late)} had not called {waited} (last: number {numbers})", FIX
+            return f"{ranks_text(late)} had not called {waited} (last: number {numbers})", FIX
         own = {wait.own for wait in self.waits} | {row.own for row in self.statuses.values()}
         absent = sorted(set(range(max(own))) - own)
         if absent:
             of_group = " of the group" if self.name else ""
-            return f"{_ranks(absent)}{of_group} wrote nothing to this log of {waited}", FIX
+            return f"{ranks_text(absent)}{of_group} wrote nothing to this log of {waited}", FIX
         return f"no rank of this log is late in {waited}", FIX
 
     def evidence(self) -> list[str]:
@@ -203,10 +203,4 @@ def _alike(texts: Iterable[tuple[int, str]]) -> list[str]:
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, text in texts:
         ranks_of[text].append(rank)
-    return [f"{_ranks(ranks)}: {text}" for text, ranks in ranks_of.items()]
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    """`rank 3`, or `ranks 0-2,5`."""
-    numbers = sorted(set(ranks))
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {spans(numbers)}"
+    return [f"{ranks_text(ranks)}: {text}" for text, ranks in ranks_of.items()]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.core.pattern_weights import spans
+from busbw.core.pattern_weights import ranks_text
 from busbw.host import process
 
 KEPT = "pattern.jsonl"  # what busbw makes of a capture at its end
@@ -50,7 +50,7 @@ def note(folder: Path) -> str:
     if not unended:
         return ""
     running = [rank for rank, runs in unended.items() if runs]
-    ranks = _ranks(running or list(unended))
+    ranks = ranks_text(running or list(unended))
     if running:
         state = f"the capture is not finished: {ranks} still run{'s' if len(running) == 1 else ''}"
     else:
@@ -79,7 +79,3 @@ def _runs(path: Path, rank: _RankProcess) -> bool:
     if process.start_time(rank.pid) != rank.started:
         return False
     return process.state(rank.pid) not in process.ENDED
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(sorted(ranks))}"

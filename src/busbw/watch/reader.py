@@ -21,6 +21,7 @@ from busbw.core.link_samples import HostSample
 from busbw.host.link_counters import HOST_FILES, NVML, LinkCounters
 from busbw.host.process import die_with_parent
 
+ENDS_S = 2.0  # after it was killed, unless a driver hangs
 ANSWER_S = 5.0  # for the counters of one link, or of all GPUs
 START_S = 30.0  # for NVML to start: 20 s on 8 GPUs without persistence mode
 TRIES = 3
@@ -67,7 +68,7 @@ class SampleReader:
         self._connection.close()
         self._child.kill()
         with suppress(subprocess.TimeoutExpired):
-            self._child.wait(0.2)
+            self._child.wait(ENDS_S)
 
     def _start(self) -> None:
         """Start a child, and wait until it has found the links."""

@@ -84,12 +84,16 @@ def cause_of(look: JobLook) -> LiveVerdict:
         # Without a CPU it is in each part for longer: that is the cause of all.
         ({"waiting": 9_900.0, "input": 9_900.0, "forward": 19_000.0}, "cpu", "waited for a CPU"),
         # On busy CPUs who runs longer waits longer.
-        ({"ran": 60_000.0, "waiting": 1_000.0}, "compute", "by 30.50 ms of the 10.00 ms"),
+        (
+            {"ran": 60_000.0, "waiting": 1_000.0},
+            "compute",
+            "by 30.50 ms, more than the delay of 10.00 ms",
+        ),
         ({"waiting": 3_500.0, "backward": 28_000.0}, "cpu", "for 3.000 ms of the 10.00 ms"),
         (
             {"waiting": 3_500.0, "backward": 28_000.0, "ran": 36_000.0},
             "compute",
-            "its CPU for 6.100",
+            "used a CPU for 6.100",
         ),
         ({"input": 9_900.0, "ran": 39_900.0}, "input", "waited for its DataLoader"),
     ],
@@ -255,8 +259,8 @@ def test_steps_may_be_longer_for_what_grew_of_one_rank() -> None:
 @pytest.mark.parametrize(
     ("sends", "name", "suspects"),
     [
-        ((True, False), "; what a sends", [0, 1]),
-        ((False, None), "; what a receives", [0, 1]),  # from no host of the job
+        ((True, False), "; slow: what a sends", [0, 1]),
+        ((False, None), "; slow: what a receives", [0, 1]),  # from no host of the job
         ((None, None), "", []),
         ((True, True), "", []),
     ],
@@ -303,7 +307,7 @@ def test_a_rank_is_not_late_if_it_waits_for_a_slow_link(grew_us: float) -> None:
         assert (found.kind, found.cause) == ("late", "compute")
         return
     assert (found.kind, found.cause, list(found.suspects)) == ("longer", "link", [1, 2])
-    assert found.message == "steps are longer: 75.00 ms, before 50.00 ms; what h sends to g"
+    assert found.message == "steps are longer: 75.00 ms, before 50.00 ms; slow: what h sends to g"
     assert "what h sends to g: its data are acknowledged at 0.133 Gbit/s" in found.why
 
 
@@ -392,10 +396,9 @@ def test_the_parts_of_a_step_are_those_of_the_last_half_minute() -> None:
 
 def test_the_times_of_this_process_are_read() -> None:
     before = process_times.read(os.getpid())
-    while sum(range(1000)) and os.times().user < 0:
-        pass
+    sum(range(10_000_000))
     after = process_times.read(os.getpid())
-    assert before and after and after.ran_s >= before.ran_s > 0
+    assert before and after and after.ran_s > before.ran_s > 0
     assert process_times.waited_s(before, after) >= 0.0
     assert before.cpus and before.state == "R"
     assert process_times.read(1 << 22) is None

@@ -237,14 +237,15 @@ def _compute(delay: Delay) -> Cause | None:
     if not in_model and not ran:
         return None
     if not in_model:
-        why = f"needed its CPU for longer, by {delay.figure(RAN)}, outside of forward and backward"
+        whose = "their CPUs" if delay.rank is None else "its CPU"
+        why = f"needed {whose} for longer, by {delay.figure(RAN)}, outside of forward and backward"
     else:
         why = f"took longer in forward and backward by {delay.figure(FORWARD, BACKWARD)}"
         ran_us = delay.part_us(RAN)
         if ran_us >= MAINLY * delay.part_us(FORWARD, BACKWARD):
-            why += f", and needed its CPU for {time_text(US * ran_us)} more"
+            why += f", and used a CPU for {time_text(US * ran_us)} more"
         elif RAN in delay.more:
-            why += ", but needed its CPU for no longer, as on a GPU or asleep"
+            why += ", but used a CPU for no longer, as on a GPU or asleep"
     return Cause(
         COMPUTE,
         f"{delay.name} {why}",

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from busbw.host.tcp_connections import MIN_TIMEOUTS
 from busbw.host.tcp_sockets import TcpSocket
 
 RECENT_S = 10.0
@@ -17,7 +18,6 @@ MOST_PATHS = 32  # of a host: Gloo connects each rank with all others
 LEAST = 3  # spans
 MUCH = 0.6  # of the bytes of the span that carried most
 BULK = 0.1  # of the bytes of the connection of a path that carries most
-MIN_TIMEOUTS = 2  # in a row: one may be a coincidence
 Ends = tuple[str, str]  # the address of this host, and that of the other
 _Key = bytes  # what identifies a connection
 _RISING = ("acked", "resent", "doubled", "data_sent", "sent", "heard", "waited_us")

@@ -8,7 +8,7 @@ from busbw.job.live.rank_use import RankEvidence
 from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.ui.number_formats import time_text
 
-MAINLY = 0.5  # of a delay
+MAINLY, MORE = 0.5, 1.1  # of a delay
 GRADIENTS = "gradients"  # a part of a step: what the rank that waits least waits for them
 
 
@@ -30,7 +30,7 @@ class Cause:
         """The verdict with this cause."""
         return replace(
             found,
-            message=f"{found.message}; {self.where}" if self.where else found.message,
+            message=f"{found.message}; slow: {self.where}" if self.where else found.message,
             suspects=self.ranks or found.suspects,
             cause=self.kind,
             why=self.why,
@@ -78,6 +78,8 @@ class Delay:
     def figure(self, *parts: str) -> str:
         """`9.4 ms of the 10.2 ms`."""
         more_us = max(0.0, self.part_us(*parts))
+        if more_us > MORE * self.us:
+            return f"{time_text(US * more_us)}, more than the delay of {time_text(US * self.us)}"
         return f"{time_text(US * more_us)} of the {time_text(US * self.us)}"
 
     def same(self, when: str) -> str:

@@ -11,6 +11,7 @@ from statistics import fmean
 from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, RankDelay
 from busbw.core.pattern import US
+from busbw.core.pattern_weights import ranks_text as _ranks
 from busbw.core.sizes import span
 from busbw.job.live import path_causes
 from busbw.job.live.causes import explained
@@ -20,7 +21,6 @@ from busbw.job.live.path_causes import Direction
 from busbw.job.live.process_states import OF_PROCESSES, OVER
 from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.job.live.words import link_tests
-from busbw.job.live.words import ranks_text as _ranks
 from busbw.job.live.words import stack_command as _stack
 from busbw.pattern.lateness.text import late_lines, none_line
 from busbw.pattern.pending_collective import Outstanding

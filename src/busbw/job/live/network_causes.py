@@ -3,7 +3,7 @@
 from busbw.job.live import path_causes
 from busbw.job.live.delay import GRADIENTS, Cause, Delay
 from busbw.job.live.host_watch import PortEvidence
-from busbw.job.live.words import link_tests
+from busbw.job.live.words import link_tests, rate_text
 from busbw.ui.number_formats import percent_text
 
 FULL = 0.8  # of the rate of a port
@@ -74,20 +74,18 @@ def _others_traffic(port: PortEvidence, delay: Delay) -> str:
     if other < least:
         return ""
     return (
-        f"{port.name} carries {_rate(port.carried)}, before {_rate(port.before)}: the steps are"
-        f" fewer, so that about {_rate(other)} are not this job's"
+        f"{port.name} carries {rate_text(port.carried)}, before {rate_text(port.before)}: the steps"
+        f" are fewer, so that about {rate_text(other)} are not this job's"
     )
 
 
 def _port_signs(port: PortEvidence) -> list[str]:
     signs = [f"{port.name}: {text}" for text in port.findings]
     if port.rate and port.before_rate and port.rate < port.before_rate:
-        signs.append(f"{port.name} runs at {_rate(port.rate)}, before {_rate(port.before_rate)}")
+        signs.append(
+            f"{port.name} runs at {rate_text(port.rate)}, before {rate_text(port.before_rate)}"
+        )
     if port.rate and port.carried >= FULL * port.rate:
         share = percent_text(port.carried, port.rate)
         signs.append(f"{port.name} carries {share} % of its rate")
     return signs
-
-
-def _rate(per_s: float) -> str:
-    return f"{8 * per_s / 1e9:.3g} Gbit/s"

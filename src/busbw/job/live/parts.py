@@ -1,10 +1,10 @@
 """What the ranks of a job do, which are not known, and whose files are in the folder besides."""
 
 from busbw.core.host_ranges import by_reason
+from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import counted, span
 from busbw.host.process import STATES
 from busbw.job.live.types import JobLook
-from busbw.job.live.words import ranks_text
 
 SEEN_S = 1.0  # in two looks: debuggers stop a process for a moment
 MOST_LINES = 8  # of what ranks do, and of late ranks

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from busbw.core.sizes import counted, span
-from busbw.job.live.connections import MIN_TIMEOUTS, Flow, PathEvidence
+from busbw.host.tcp_connections import MIN_TIMEOUTS
+from busbw.job.live.connections import Flow, PathEvidence
 from busbw.job.live.types import JobLook
+from busbw.job.live.words import rate_text
 from busbw.ui.number_formats import percent_text
 
 SLOWER, LEAST_LOST = 1.3, 0.05  # times the wait per byte before; share of the time that is lost
@@ -230,8 +232,8 @@ def _between(hosts: Collection[str]) -> str:
 
 def _slow_text(path: PathEvidence) -> str:
     return (
-        f"its data are acknowledged at {_rate(path.now.rate)} while they wait for the network,"
-        f" before at {_rate(path.before.rate)}"
+        f"its data are acknowledged at {rate_text(path.now.rate)} while they wait for the network,"
+        f" before at {rate_text(path.before.rate)}"
     )
 
 
@@ -246,7 +248,3 @@ def _stuck_text(path: PathEvidence) -> str:
         f"{path.queued} bytes from {path.local} to {path.peer} are not acknowledged since"
         f" {span(path.stuck_s)}: {counted(path.timeouts, 'timeout')} in a row"
     )
-
-
-def _rate(per_s: float) -> str:
-    return f"{8 * per_s / 1e9:.3g} Gbit/s"

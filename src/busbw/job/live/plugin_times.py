@@ -15,7 +15,7 @@ import msgspec
 from busbw.core.lateness import CALLS, Lateness
 from busbw.core.pattern import US
 from busbw.job.live.plugin_file import REPORTS_CALLS, PluginFile
-from busbw.job.live.steps import goes_on
+from busbw.job.live.steps import CONFIDENCE, USUAL, goes_on
 from busbw.job.live.types import StepTimes
 from busbw.pattern.collector import Collector
 from busbw.pattern.lateness import waits
@@ -27,9 +27,6 @@ from busbw.pattern.pattern_builder import rank_calls
 from busbw.pattern.readers import profiler
 
 COMPARING_SHARE = 0.005
-CONFIDENCE = 0.9999  # that no rank is named by chance in a window; many follow each other
-SURE_SHARE = 0.01  # of a step, that the lower end of a delay's interval is at least
-WINDOW_S = 30.0  # steps older than that are the usual ones
 EARLIER = 5  # comparisons of which the usual time of a step is the median
 KEPT = 1000  # comparisons
 LEAST_RECORDS, MOST_RECORDS = 750, 100_000  # of a rank, and of all, that are compared
@@ -100,7 +97,7 @@ class PluginTimes:
         self._steps = len(steps_us)
         if not steps_us:
             return
-        earlier = [us for at_s, us in self._medians_us if at_s < now_s - WINDOW_S]
+        earlier = [us for at_s, us in self._medians_us if at_s < now_s - USUAL.seconds]
         found = StepTimes(
             now_us=median(steps_us[len(steps_us) // 2 :]),
             lasting_us=median(steps_us),
@@ -179,7 +176,7 @@ def _late(times: StepWaits, job: JobRanks) -> Lateness | None:
         return None
     late, named = judge.lateness(CALLS), {one.rank for one in now.late}
     numbers = range(len(times.steps_us))
-    least_us = SURE_SHARE * fmean(times.steps_us)
+    least_us = USUAL.share * fmean(times.steps_us)
     kept = []
     for one in late.late:
         large = judge.large_steps(one.rank) if one.at_times else []

@@ -8,13 +8,14 @@ import time
 from dataclasses import replace
 
 from busbw.core.finding import Verdict
+from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import span
 from busbw.host.process import STATES
 from busbw.job.diagnose import conclude
 from busbw.job.live.process_states import OVER, certain
 from busbw.job.live.processes import SPAN_S, ProcessLook, ProcessUse
 from busbw.job.live.types import LiveVerdict
-from busbw.job.live.words import ranks_text, stack_command
+from busbw.job.live.words import stack_command
 from busbw.job.types import JobData, JobHostStatus, JobReport
 
 RUNS, SLEEPS = 0.5, 0.05  # shares of a CPU

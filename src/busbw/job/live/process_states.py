@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from busbw.core.finding import Verdict
+from busbw.core.pattern_weights import ranks_text as _ranks
 from busbw.host.process import STATES, STOPPED
 from busbw.job.live.last_calls import fault, others_agree
 from busbw.job.live.parts import SEEN_S, doing_lines
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
 from busbw.job.live.words import named as _named
-from busbw.job.live.words import ranks_text as _ranks
 
 OVER = "over"  # the kind of a job that has ended
 FIRST_S = 0.01  # a signal to all ranks ends them within less

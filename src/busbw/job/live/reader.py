@@ -16,6 +16,7 @@ import msgspec
 
 from busbw.core.host_ranges import by_reason
 from busbw.core.pattern import US
+from busbw.core.pattern_weights import ranks_text
 from busbw.host import process
 from busbw.job.live.connections import PathEvidence
 from busbw.job.live.files import HostFiles, HostNews, Identity, RankNews
@@ -25,7 +26,6 @@ from busbw.job.live.rank_calls import RankCalls, last_calls, pending
 from busbw.job.live.rank_use import RankCounts, RankEvidence
 from busbw.job.live.steps import USUAL, JobSteps, LiveSteps
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
-from busbw.job.live.words import ranks_text
 from busbw.pattern.lateness.judge import MeanDelay
 
 COMPARING_SHARE = 0.01

@@ -7,10 +7,10 @@ import msgspec
 
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
+from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import counted, span
 from busbw.job.live.episodes import Episode, VerdictTotals, episodes
 from busbw.job.live.types import JobInterval
-from busbw.job.live.words import ranks_text
 from busbw.ui.columns import wrapped
 from busbw.ui.number_formats import percent_text, time_text
 

@@ -1,17 +1,10 @@
 """Words that the verdicts on running jobs share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from busbw.core.host_ranges import fold
-from busbw.core.pattern_weights import spans
 from busbw.core.sizes import counted
 from busbw.job.live.types import JobLook, LiveRank
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """`rank 3`, or `ranks 0-2,7`."""
-    ascending = sorted(ranks)
-    return f"{'rank' if len(ascending) == 1 else 'ranks'} {spans(ascending)}"
 
 
 def stack_command(rank: LiveRank) -> str:
@@ -25,6 +18,11 @@ def named(ranks: Sequence[LiveRank]) -> str:
     """`rank 3 on gpu07`; of several the first with the number of the others."""
     more = f" (and {counted(len(ranks) - 1, 'more rank')})" if len(ranks) > 1 else ""
     return f"rank {ranks[0].rank} on {ranks[0].host}{more}"
+
+
+def rate_text(per_s: float) -> str:
+    """Bytes per second as `0.13 Gbit/s`."""
+    return f"{8 * per_s / 1e9:.3g} Gbit/s"
 
 
 def link_tests(look: JobLook) -> str:

@@ -40,11 +40,12 @@ def _unit(found: Lateness) -> str:
 
 def late_lines(late: RankDelay, found: Lateness) -> list[str]:
     steps = counted(len(found.steps_us), _unit(found))
-    share = percent_text(late.us, fmean(found.steps_us))
+    when = late.at_times
+    waited_us = when.us * when.steps / len(found.steps_us) if when else late.us
+    share = percent_text(waited_us, fmean(found.steps_us))
     most = "up to " if found.at_most else ""
     cost = f"{most}{share} % of the time"
-    if late.at_times:
-        when = late.at_times
+    if when:
         lines = [
             f"late at times: {name(late)}, by {most}{_time(when.us)} in {when.steps} of"
             f" {steps}{_when(when, found)}; the others waited {cost} for it"
