@@ -9,14 +9,15 @@ over pairs of blocks, and how much of a CPU the thread that writes used in these
 the recorder, no file is written; the hooks stay.
 """
 
+import gc
 import math
 import os
 import sys
 import time
 from collections.abc import Callable
 from statistics import fmean, stdev
+from typing import Any
 
-import sitecustomize  # the recorder's, which busbw capture puts first
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -43,9 +44,13 @@ def training() -> Callable[[], None]:
     return step
 
 
-def set_recording(on: bool) -> None:
+def the_recorder() -> Any:
+    """That of busbw capture: its module may have lost its name to another sitecustomize."""
+    return next(one for one in gc.get_objects() if type(one).__name__ == "Recorder")
+
+
+def set_recording(recorder: Any, on: bool) -> None:
     """Let the recorder write, or not."""
-    recorder = sitecustomize.recorder
     for name in ("_write_now", "write"):
         if on:
             recorder.__dict__.pop(name, None)
@@ -67,9 +72,9 @@ def block_s(step: Callable[[], None]) -> float:
     return (time.perf_counter() - began_s) / (STEPS - WARM)
 
 
-def writer_s() -> float:
+def writer_s(recorder: Any) -> float:
     """CPU seconds of the thread that writes."""
-    return time.clock_gettime(time.pthread_getcpuclockid(sitecustomize.recorder._writer.ident))
+    return time.clock_gettime(time.pthread_getcpuclockid(recorder._writer.ident))
 
 
 def main(pairs: int) -> None:
@@ -78,7 +83,7 @@ def main(pairs: int) -> None:
     if torch.cuda.is_available():
         os.environ.setdefault("NCCL_HOSTID", f"rank{os.environ['RANK']}")
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    step = training()
+    step, recorder = training(), the_recorder()
     small = torch.zeros(4, device="cuda" if torch.cuda.is_available() else "cpu")
     for _ in range(CALLS):
         dist.all_reduce(small)
@@ -88,15 +93,15 @@ def main(pairs: int) -> None:
         first = bool(torch.randint(2, (1,), generator=order))
         seconds = {}
         for on in (first, not first):
-            set_recording(on)
-            began_s, writer_began_s = time.perf_counter(), writer_s()
+            set_recording(recorder, on)
+            began_s, writer_began_s = time.perf_counter(), writer_s(recorder)
             seconds[on] = block_s(step)
             if on:
                 on_s += time.perf_counter() - began_s
-                used_s += writer_s() - writer_began_s
+                used_s += writer_s(recorder) - writer_began_s
         ratios.append(math.log(seconds[True] / seconds[False]))
         without_s.append(seconds[False])
-    set_recording(True)
+    set_recording(recorder, True)
     if dist.get_rank() == 0:
         longer, half = 100 * fmean(ratios), 196 * stdev(ratios) / math.sqrt(pairs)
         blocks = f"{pairs} pairs of blocks of {STEPS} steps of {1e3 * fmean(without_s):.2f} ms"
