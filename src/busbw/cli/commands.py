@@ -53,6 +53,11 @@ BY_NAME: dict[str, CommandRow] = {
     for row in (
         CommandRow("run", MEASURE, "Measure a collective and verify its data."),
         CommandRow(
+            "backends",
+            MEASURE,
+            "Find the fastest implementation of a collective at each size, in CUDA graphs too.",
+        ),
+        CommandRow(
             "link", MEASURE, "Measure the links between hosts, and name slow hosts and pairs."
         ),
         CommandRow(

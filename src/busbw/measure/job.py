@@ -25,6 +25,7 @@ KINDS = {
     "sweep": ("busbw.measure.job", "SWEEP"),
     "tune": ("busbw.tune.types", "TUNE"),
     "replay": ("busbw.pattern.replay.kind", "REPLAY"),
+    "backends": ("busbw.backends.types", "BACKENDS"),
 }
 
 

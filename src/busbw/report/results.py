@@ -7,6 +7,9 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
+from busbw.backends import html as backends_html
+from busbw.backends import text as backends_text
+from busbw.backends.types import BackendsResult
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
@@ -46,13 +49,19 @@ REPLAY = ResultKind(
     lambda result, width, ran: replay_text.render_all(result, width, ran=ran),
     pattern_html.replay,
 )
+BACKENDS = ResultKind(
+    BackendsResult,
+    lambda result: f"backends of {result.spec.collective}",
+    lambda result, width, ran: backends_text.render(result, width),
+    backends_html.parts,
+)
 # Before trainings and plans had schemas, they stood in busbw.result/1 under these keys.
 OLDER_KEYS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
 
 
 def kinds() -> tuple[ResultKind, ...]:
     """All kinds, also of extensions."""
-    return (REPLAY, *added("results"))
+    return (REPLAY, BACKENDS, *added("results"))
 
 
 def structures() -> dict[str, type[Outcome]]:
@@ -63,8 +72,6 @@ def structures() -> dict[str, type[Outcome]]:
 
 def kind_of(result: Outcome) -> ResultKind:
     """The kind of a result that is no sweep."""
-    if isinstance(result, ReplayResult):
-        return REPLAY
     return next(kind for kind in kinds() if isinstance(result, kind.structure))
 
 

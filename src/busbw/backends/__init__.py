@@ -1,0 +1,1 @@
+"""Backends of one collective beside each other: which is the fastest at which size."""

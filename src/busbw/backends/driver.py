@@ -1,0 +1,85 @@
+"""Runs a job to its end although backends fail: one that hangs or ends the ranks is left out, and
+the job starts again at the size that it had reached.
+"""
+
+import msgspec
+
+from busbw.backends.types import BackendsJob, BackendsResult, BackendsRow, Running, SizeMeasured
+from busbw.core.errors import BusbwError, Exit
+from busbw.core.rank_messages import Working
+from busbw.core.sizes import short_size
+from busbw.measure.events import Event, Started
+from busbw.measure.sink import Sink
+from busbw.measure.start import run
+from busbw.measure.target import LaunchTarget
+
+
+class _Attempt(Sink):
+    """One start of the ranks. What it reports goes to `shown`, with the rows of earlier starts.
+
+    `running` is the backend that ran last, with its size.
+    """
+
+    def __init__(self, shown: Sink, rows: list[BackendsRow]) -> None:
+        super().__init__(shown.record, shown.frontend)
+        self._shown, self._rows = shown, rows
+        self.running: Running | None = None
+
+    @property
+    def progress(self) -> bool:
+        return self._shown.progress
+
+    def working(self, work: Working) -> None:
+        self._shown.working(work)
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Running):
+            self.running = event
+            return
+        if isinstance(event, Started) and isinstance(event.result, BackendsResult):
+            event.result.rows = list(self._rows)
+            self.running = None  # what fails from here on is no backend's fault
+        if isinstance(event, SizeMeasured):
+            self._rows.append(event.row)
+            self.running = None
+        self._shown.take(event)
+
+    def note(self, text: str) -> None:
+        self._shown.note(text)
+
+    def error(self, text: str) -> None:
+        self._shown.error(text)
+
+    def run_aborted(self, reason: str) -> str:
+        """Kept back: `measure` says it if the job is not started again."""
+        return ""
+
+
+def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:
+    """Run the job; None on nonzero ranks of a job that another launcher started.
+
+    Raises what ended it if no backend was running, or the last one.
+    """
+    rows: list[BackendsRow] = []
+    dropped: dict[str, str] = {}
+    while True:
+        attempt = _Attempt(sink, rows)
+        again = msgspec.structs.replace(
+            job, done=[row.size_bytes for row in rows], dropped=dict(dropped)
+        )
+        try:
+            result = run(again, where, attempt)
+        except BusbwError as error:
+            failed = attempt.running
+            if failed is None or failed.name in dropped or error.exit is Exit.USAGE:
+                sink.run_aborted(error.message)
+                raise
+            dropped[failed.name] = _reason(failed, error)
+            sink.note(f"note: {failed.name} is left out: {dropped[failed.name]}")
+        else:
+            return result if isinstance(result, BackendsResult) else None
+
+
+def _reason(failed: Running, error: BusbwError) -> str:
+    where = f"at {short_size(failed.size_bytes)}: " if failed.size_bytes else ""
+    return f"{where}{error.message}"

@@ -1,0 +1,349 @@
+"""One rank's part: open the backends, then at each size check and time all of them in turn.
+
+Each backend is an engine with communicators and buffers of its own. What it times is one call, or
+a CUDA graph of several calls at different places of its buffers.
+"""
+
+import random
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import cycle
+from time import perf_counter
+
+import msgspec
+
+from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend
+from busbw.backends.types import (
+    EAGER,
+    GRAPH,
+    BackendsJob,
+    BackendsResult,
+    BackendsRow,
+    BackendTime,
+    Running,
+    SizeMeasured,
+)
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.sizes import short_size
+from busbw.core.sweep import series, sizes
+from busbw.engines.base import CollectiveCall, Engine, Launch, Probe
+from busbw.launch.control import Control
+from busbw.measure import adaptive_timing, plan, verification
+from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
+from busbw.measure.events import Emit, Ended, EnterPhase, Started, now
+from busbw.measure.plan import Calls
+from busbw.measure.process_groups import Party, facts, join_groups
+from busbw.measure.progress import Progress
+from busbw.measure.sweep import running, settled
+from busbw.stats.sampling import first_visit_samples
+
+PLACES = 8  # in a backend's buffers, for calls outside of graphs
+GRAPH_BYTES = 256 << 20  # buffers are large enough for a graph of calls at places of their own
+UNTIMED = 3  # operations before the first visit
+FAILURES = (BusbwError, RuntimeError, ValueError, TypeError, NotImplementedError)
+
+
+@dataclass(slots=True)
+class Opened:
+    """A backend that runs."""
+
+    row: BackendRow
+    engine: Engine
+    calls: Calls
+    batches: dict[str, Batches]  # by mode
+    bytes: int  # of each of its buffers
+
+
+@dataclass(slots=True)
+class Timed:
+    """A backend and mode at one size, while it is measured."""
+
+    opened: Opened
+    mode: str
+    operations: int = 1
+    wrong: int = 0
+    why_not: str = ""
+    state: adaptive_timing.CellVisits | None = None
+    calls: list[CollectiveCall] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+
+    @property
+    def batches(self) -> Batches:
+        return self.opened.batches[self.mode]
+
+    def running(self, size: int) -> Running:
+        """What is reported before it runs."""
+        return Running(self.opened.row.name, self.mode, size)
+
+
+def measure(job: BackendsJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
+    """Run this process' part. `emit` is called on process 0 only."""
+    party = join_groups(control)
+    if party.groups > 1:
+        raise UsageError("NCCL_TESTS_SPLIT makes groups, but backends use all ranks", "unset it")
+    with ExitStack() as stack:
+        run = BackendsRun(job, party, emit, enter_phase)
+        run.open_all(stack)
+        run.sweep()
+        enter_phase("teardown", "")
+        if control.process == 0:
+            emit(Ended(now(), {}))
+
+
+class BackendsRun:
+    """All backends on this process."""
+
+    def __init__(self, job: BackendsJob, party: Party, emit: Emit, enter_phase: EnterPhase) -> None:
+        self._job, self._party, self._control = job, party, party.world
+        self._emit, self._enter_phase = emit, enter_phase
+        self._opened: list[Opened] = []
+        self._left_out: dict[str, str] = dict(job.dropped)
+        self._random = random.Random(1)  # the same on all ranks
+
+    def open_all(self, stack: ExitStack) -> None:
+        """Open all that can run here, and report the start.
+
+        NoMeasurement without the first of them, with which others are compared.
+        """
+        import torch
+
+        on_gpus = torch.cuda.is_available()
+        asked = self._job.backends or [row.name for row in BACKENDS if row.on_gpus == on_gpus]
+        for name in asked:
+            reason = self._open(backend(name), stack, on_gpus=on_gpus)
+            if reason:
+                self._left_out[name] = reason
+        if not self._opened:
+            reasons = "; ".join(f"{name}: {why}" for name, why in self._left_out.items())
+            raise NoMeasurement(f"no backend can run: {reasons}", "name others with --backends")
+        if self._control.process == 0 or self._control.processes > 1:
+            self._start(asked[0])
+
+    def _open(self, row: BackendRow, stack: ExitStack, *, on_gpus: bool) -> str:
+        """Open one; returns why it cannot run, the same on all processes."""
+        job = self._job
+        if row.name in job.dropped:
+            return job.dropped[row.name]
+        opening = Opening(
+            control=self._control,
+            spec=job.sweep,
+            place=(self._party.local, self._party.color, self._control.process),
+            copies=job.copies,
+        )
+        why_not = self._agree(self._why_not(row, opening, on_gpus=on_gpus))
+        if why_not:
+            return why_not
+        self._announce(Running(row.name))
+        self._enter_phase("init", row.name)
+        failed, engine = "", None
+        try:
+            engine = row.open(opening)
+        except FAILURES as error:
+            failed = _text(error)
+        failed = self._agree(failed)
+        if failed or engine is None:
+            return failed
+        return self._prepare(row, engine, stack)
+
+    def _why_not(self, row: BackendRow, opening: Opening, *, on_gpus: bool) -> str:
+        if row.on_gpus != on_gpus:
+            return "it needs GPUs" if row.on_gpus else "it runs on CPUs"
+        if row.collectives and opening.spec.collective not in row.collectives:
+            return f"it has no {opening.spec.collective}"
+        if row.one_host and self._party.local != self._control.process:
+            return "its GPUs must be in one host"
+        return row.why_not(opening)
+
+    def _prepare(self, row: BackendRow, engine: Engine, stack: ExitStack) -> str:
+        """Allocate its buffers, and keep it; returns why that failed."""
+        job = settled(self._job, engine)
+        memory = engine.memory_bytes()
+        share = memory // len(self._job.backends or BACKENDS) if memory else None
+        largest = plan.capped_max(job.sweep, share)
+        largest = int(self._control.reduce_all([float(largest)], "min")[0])
+        size = min(max(job.in_graph, PLACES) * largest, max(GRAPH_BYTES, largest))
+        size = size if engine.asynchronous else largest
+        failed = ""
+        try:
+            engine.allocate(size, size)
+            calls = Calls(job.sweep, next(series(job.sweep, engine.size)), engine.size)
+            failed = engine.unsupported(calls.collective, calls.dtype, calls.reduction) or ""
+        except FAILURES as error:
+            failed = _text(error)
+        failed = self._agree(failed)
+        if failed:
+            engine.close(abort=True)
+            return failed
+        self._job = job
+        stack.enter_context(running(engine))
+        self._opened.append(Opened(row, engine, calls, self._batches(engine), size))
+        return ""
+
+    def _batches(self, engine: Engine) -> dict[str, Batches]:
+        """How each mode is timed."""
+        sweep = self._job.sweep
+        if not engine.asynchronous:
+            return {EAGER: HostClockBatches(self._control)}
+        batches: dict[str, Batches] = {EAGER: HeldBatches(engine, sweep)}
+        if self._job.in_graph:  # each of its calls takes room in the queue that is held
+            in_graph = msgspec.structs.replace(sweep, agg_iters=self._job.in_graph)
+            batches[GRAPH] = HeldBatches(engine, in_graph)
+        return batches
+
+    def _start(self, default: str) -> None:
+        """Report the start: the default is the first backend that was asked for and runs."""
+        job, engine = self._job, self._opened[0].engine
+        names = [opened.row.name for opened in self._opened]
+        result = BackendsResult(
+            spec=job.sweep,
+            default=default if default in names else names[0],
+            backends=names,
+            left_out=self._left_out,
+            in_graph=job.in_graph if engine.asynchronous else 0,
+            copies=job.copies,
+            **facts(job, self._party, engine),
+        )
+        if self._control.process == 0:
+            self._emit(Started(result))
+
+    def sweep(self) -> None:
+        """Measure every size."""
+        job = self._job
+        for size in sizes(job.sweep, min(opened.bytes for opened in self._opened)):
+            if size not in job.done:
+                self._measure(size)
+
+    def _measure(self, size: int) -> None:
+        timed = [Timed(opened, mode) for opened in self._opened for mode in opened.batches]
+        timed = [each for each in timed if each.running(size).name not in self._job.dropped]
+        for each in timed:
+            self._announce(each.running(size))
+            self._check(each, size)
+        while waiting := [each for each in timed if each.state and each.state.more]:
+            self._random.shuffle(waiting)
+            for each in waiting:
+                self._visit(each, size)
+        row = BackendsRow(size_bytes=size, times=[self._finished(each) for each in timed])
+        if self._control.process == 0:
+            self._emit(SizeMeasured(row))
+
+    def _check(self, timed: Timed, size: int) -> None:
+        """Verify what will be timed, and find how long it takes. A backend that refuses the size
+        on any rank has no time there.
+        """
+        progress = self._begin("verify", timed, size, 1)
+        operation_s, failed = 0.0, ""
+        try:
+            self._bind(timed, size)
+            timed.wrong = self._wrong(timed)
+            operation_s = min(self._once_s(timed) for _ in range(UNTIMED))
+        except FAILURES as error:
+            failed = _text(timed.opened.engine.explained(error))
+        progress.done += 1
+        timed.why_not = self._agree(failed)
+        if timed.why_not:
+            return
+        timed.wrong = int(self._control.reduce_all([float(timed.wrong)], "sum")[0])
+        operation_s = self._control.reduce_all([operation_s], "max")[0]
+        sampling, batches = self._job.sweep.sampling, timed.batches
+        assert sampling is not None
+        timed.state = adaptive_timing.CellVisits(
+            cycle(timed.launches),
+            first_visit_samples(sampling, batches.each_s(operation_s)),
+            operation_s,
+            adaptive_timing.CellSamples(tick_s=batches.tick_s),
+        )
+
+    def _bind(self, timed: Timed, size: int) -> None:
+        """The launches that will be timed: single calls at several places, or one graph of all."""
+        opened = timed.opened
+        wanted = self._job.in_graph if timed.mode == GRAPH else PLACES
+        count = max(min(wanted, opened.bytes // size), 1)
+        reduces = opened.calls.collective.name == "all_reduce"
+        in_place = reduces and opened.row.in_place
+        timed.calls = [
+            opened.calls.at(size, in_place=in_place, shift_bytes=size * number)
+            for number in range(count)
+        ]
+        launches = [opened.engine.bind(call) for call in timed.calls]
+        if timed.mode == EAGER:
+            timed.calls, timed.launches = timed.calls[:1], launches
+            return
+        launches[0]()  # what it sets up must not be part of the graph
+        opened.engine.synchronize(self._job.sweep.timeout)
+        timed.launches = [opened.engine.capture(launches)]
+        timed.operations = count
+
+    def _wrong(self, timed: Timed) -> int:
+        """The wrong elements on local ranks after one launch."""
+        engine, call = timed.opened.engine, timed.calls[0]
+        probe = Probe(1, call.dtype, call.op, engine.size)
+        for target in timed.calls:
+            verification.write(engine, target, probe)
+        self._once_s(timed)
+        checks = [verification.check(engine, target, probe) for target in timed.calls]
+        return sum(wrong.count for of_call in checks for wrong in of_call)
+
+    def _once_s(self, timed: Timed) -> float:
+        began = perf_counter()
+        timed.launches[0]()
+        timed.opened.engine.synchronize(self._job.sweep.timeout)
+        return perf_counter() - began
+
+    def _visit(self, timed: Timed, size: int) -> None:
+        sampling, batches = self._job.sweep.sampling, timed.batches
+        assert timed.state is not None and sampling is not None
+        self._announce(timed.running(size))
+        batches.progress = self._begin("timing", timed, size, MAX_HELD * timed.operations)
+        adaptive_timing.visit(
+            timed.state, batches, self._control, sampling, throttled=lambda: False, group_id=0
+        )
+
+    def _finished(self, timed: Timed) -> BackendTime:
+        """What was measured; complete on process 0."""
+        result = BackendTime(
+            backend=timed.opened.row.name,
+            mode=timed.mode,
+            operations=timed.operations,
+            why_not=timed.why_not,
+        )
+        state, sampling = timed.state, self._job.sweep.sampling
+        if state is None or sampling is None:
+            return result
+        measured = adaptive_timing.finish(state, self._control)
+        if measured is not None:
+            rates = timed.opened.calls.rates(timed.calls[0])
+            result.cell = adaptive_timing.cell(
+                measured,
+                sampling,
+                timed.operations,
+                rates,
+                synchronizes=timed.opened.calls.collective.synchronizes,
+                host_timed=not timed.opened.engine.asynchronous,
+            )
+            result.cell.wrong = timed.wrong
+        return result
+
+    def _begin(self, phase: str, timed: Timed, size: int, operations: int) -> Progress:
+        progress = Progress(size, operations)
+        self._enter_phase(phase, f"{short_size(size)} {timed.opened.row.name}", progress)
+        return progress
+
+    def _announce(self, running: Running) -> None:
+        if self._control.process == 0:
+            self._emit(running)
+
+    def _agree(self, reason: str) -> str:
+        """The first reason of any process, with its process if not all have one."""
+        reasons: Sequence[str] = self._control.allgather(reason)
+        first = next(filter(None, reasons), "")
+        if not first or all(reasons):
+            return first
+        return f"rank {reasons.index(first)}: {first}"
+
+
+def _text(error: Exception) -> str:
+    """The first line of an error."""
+    text = error.message if isinstance(error, BusbwError) else str(error)
+    return (text.strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,154 @@
+"""The table of backends: the implementations of a collective that one run can compare."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from busbw.core.errors import unknown
+
+if TYPE_CHECKING:
+    from busbw.core.sweep import SweepSpec
+    from busbw.engines.base import Engine
+    from busbw.launch.control import Control
+
+ALL_REDUCE = ("all_reduce",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The arguments for opening a backend. `place` is the number of the process on its host, of
+    its group, and in the job.
+    """
+
+    control: "Control"
+    spec: "SweepSpec"
+    place: tuple[int, int, int]
+    copies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRow:
+    """One backend."""
+
+    name: str
+    what: str
+    on_gpus: bool
+    why_not: Callable[[Opening], str]  # why it cannot run on this rank; '' if it can
+    open: Callable[[Opening], "Engine"]
+    collectives: tuple[str, ...] = ()  # all if empty
+    in_place: bool = True  # how its all_reduce is called
+    one_host: bool = False  # GPUs map each other's memory
+
+
+def _open_torch(opening: Opening) -> "Engine":
+    from busbw.engines.torch import TorchEngine
+
+    return TorchEngine(opening.control, opening.spec, *opening.place)
+
+
+def _open_mpi(opening: Opening) -> "Engine":
+    from busbw.engines.mpi import MpiEngine
+
+    _, group, process = opening.place
+    return MpiEngine(opening.control.comm, process, group)  # type: ignore[attr-defined]
+
+
+def _why_no_mpi(opening: Opening) -> str:
+    if getattr(opening.control, "comm", None) is None:
+        return "the ranks were not started by MPI"
+    return ""
+
+
+def _open_nccl_symmetric(opening: Opening) -> "Engine":
+    from busbw.engines.torch_symmetric import NcclSymmetricEngine
+
+    return NcclSymmetricEngine(opening.control, opening.spec, opening.place, copies=opening.copies)
+
+
+def _symmetric(kernel: str) -> Callable[[Opening], "Engine"]:
+    def open_it(opening: Opening) -> "Engine":
+        from busbw.engines import torch_symmetric
+
+        return torch_symmetric.SymmetricEngine(
+            opening.control,
+            opening.spec,
+            opening.place,
+            getattr(torch_symmetric, kernel),
+            copies=opening.copies,
+        )
+
+    return open_it
+
+
+def _why_no_symmetric(_: Opening) -> str:
+    import torch
+
+    try:
+        import torch.distributed._symmetric_memory
+    except ImportError:
+        return f"PyTorch {torch.__version__} has no symmetric memory"
+    return ""
+
+
+def _why_no_window(opening: Opening) -> str:
+    import torch
+
+    backend = torch.distributed.ProcessGroupNCCL
+    if not hasattr(backend, "register_mem_pool"):
+        return f"PyTorch {torch.__version__} cannot register memory with NCCL"
+    return ""
+
+
+def _always(_: Opening) -> str:
+    return ""
+
+
+BACKENDS = (
+    BackendRow("nccl", "NCCL as PyTorch calls it", True, _always, _open_torch),
+    BackendRow(
+        "nccl-symmetric",
+        "NCCL on memory that is registered as a window of all ranks",
+        True,
+        _why_no_window,
+        _open_nccl_symmetric,
+    ),
+    BackendRow(
+        "one-shot",
+        "PyTorch's symmetric memory: each GPU reads the buffers of all others",
+        True,
+        _why_no_symmetric,
+        _symmetric("ONE_SHOT"),
+        ALL_REDUCE,
+        in_place=False,
+        one_host=True,
+    ),
+    BackendRow(
+        "two-shot",
+        "PyTorch's symmetric memory: each GPU adds up a part, and writes it into all",
+        True,
+        _why_no_symmetric,
+        _symmetric("TWO_SHOT"),
+        ALL_REDUCE,
+        one_host=True,
+    ),
+    BackendRow(
+        "multimem",
+        "PyTorch's symmetric memory: the NVLink switches add up",
+        True,
+        _why_no_symmetric,
+        _symmetric("MULTIMEM"),
+        ALL_REDUCE,
+        one_host=True,
+    ),
+    BackendRow("gloo", "Gloo as PyTorch calls it", False, _always, _open_torch),
+    BackendRow("mpi", "MPI on host memory", False, _why_no_mpi, _open_mpi),
+)
+BY_NAME = {row.name: row for row in BACKENDS}
+
+
+def backend(name: str) -> BackendRow:
+    """The row called `name`; UsageError if there is none."""
+    row = BY_NAME.get(name)
+    if row is None:
+        raise unknown("backend", name, {known: known for known in BY_NAME}, "--backends: ")
+    return row

@@ -1,0 +1,137 @@
+"""Backends beside each other as text: a table for each mode, the choice by size, and findings."""
+
+from busbw.backends.types import EAGER, GRAPH, BackendsResult, BackendsRow, Choice
+from busbw.backends.verdicts import Fastest, beaten, fastest
+from busbw.core.collectives import BY_NAME
+from busbw.core.sizes import counted, format_size
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import library, machine, micro_text
+
+REFUSED, WRONG = "-", "wrong"
+
+
+def render(result: BackendsResult, width: int | None = None) -> str:
+    """The whole result."""
+    parts = [wrapped(f"{head(result)}\n", width)]
+    parts += [table(result, mode, width) for mode in result.modes()]
+    parts.append(wrapped("\n".join(foot(result)), width) + "\n")
+    return "\n".join(parts)
+
+
+def head(result: BackendsResult) -> str:
+    """`AllReduce of bfloat16, NVIDIA H200 x 2, ...`."""
+    collective = BY_NAME[result.spec.collective].title
+    return f"{collective} of {result.spec.datatype}, {machine(result)}, {library(result)}"
+
+
+def mode_text(result: BackendsResult, mode: str) -> str:
+    """`microseconds of a call in a CUDA graph of 16`."""
+    copies = ", with copies into symmetric memory and back" if result.copies else ""
+    if mode == EAGER:
+        return f"microseconds of a call{copies}"
+    return f"microseconds of a call in a CUDA graph of {result.in_graph}{copies}"
+
+
+def table(result: BackendsResult, mode: str, width: int | None) -> str:
+    """A line for each size: the time of each backend, and the fastest."""
+    title = wrapped(f"{mode_text(result, mode)}:\n", width)
+    return f"{title}{aligned(columns(result, mode), result.rows, width)}"
+
+
+def columns(result: BackendsResult, mode: str) -> list[Column]:
+    """The columns of a mode's table; `value` takes a row."""
+
+    def best(row: BackendsRow) -> str:
+        return fastest_text(fastest(row, mode, result.default), result.default)
+
+    backends = [
+        Column(title=name, value=lambda row, name=name: time_text(row, name, mode))
+        for name in result.backends
+    ]
+    return [
+        Column(title="size", value=lambda row: format_size(row.size_bytes)),
+        *backends,
+        Column(title="fastest", value=best, left=True),
+    ]
+
+
+def time_text(row: BackendsRow, backend: str, mode: str) -> str:
+    """`12.34`; `-` without a time, `wrong` for wrong data."""
+    time = row.of(backend, mode)
+    if time is None or time.cell is None:
+        return REFUSED
+    return WRONG if time.cell.wrong else micro_text(time.cell.time_s)
+
+
+def fastest_text(best: Fastest | None, default: str) -> str:
+    """`one-shot 1.52x (1.48-1.57)`, or `nccl or two-shot` where it is not sure."""
+    if best is None:
+        return REFUSED
+    if not best.sure:
+        return " or ".join(sorted({best.backend, *best.alike}, key=lambda name: name != default))
+    if best.backend == default:
+        return default
+    interval = ""
+    if best.low is not None and best.high is not None:
+        interval = f" ({ratio_text(best.low)}-{ratio_text(best.high)})"
+    return f"{best.backend} {ratio_text(best.ratio)}x{interval}"
+
+
+def ratio_text(ratio: float) -> str:
+    """`1.52`, `14.1`, `1458`: three significant digits, and two decimals below 10."""
+    if ratio < 10:
+        return f"{ratio:.2f}"
+    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+
+
+def foot(result: BackendsResult) -> list[str]:
+    """The choice by size, what was left out, and where the default is beaten."""
+    lines = [
+        f"{'in graphs' if mode == GRAPH else 'eager'}: {ranges(result, mode)}"
+        for mode in result.modes()
+    ]
+    lines += [
+        f"WARN    {result.default} is slower than {choice.backend}"
+        f" {_times(choice)} {_from_to(choice)}, {_mode(choice)}"
+        for choice in beaten(result)
+    ]
+    lines += [f"left out: {name}: {reason}" for name, reason in result.left_out.items()]
+    lines += refused(result)
+    return lines
+
+
+def ranges(result: BackendsResult, mode: str) -> str:
+    """`one-shot to 256 KiB, then nccl`."""
+    found = [choice for choice in result.choices if choice.mode == mode]
+    if not found:
+        return "nothing was measured"
+    *first, last = found
+    texts = [f"{choice.backend} to {format_size(choice.last_bytes)}" for choice in first]
+    return ", ".join([*texts, f"then {last.backend}" if first else f"{last.backend} at all sizes"])
+
+
+def refused(result: BackendsResult) -> list[str]:
+    """Backends that had no time at some sizes, with the first reason."""
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for row in result.rows:
+        for time in row.times:
+            if time.why_not:
+                reasons.setdefault((time.backend, time.why_not), []).append(row.size_bytes)
+    return [
+        f"{backend}: {counted(len(set(sizes)), 'size')} from {format_size(min(sizes))}: {why}"
+        for (backend, why), sizes in reasons.items()
+    ]
+
+
+def _mode(choice: Choice) -> str:
+    return "in CUDA graphs" if choice.mode == GRAPH else "eager"
+
+
+def _times(choice: Choice) -> str:
+    low, high = map(ratio_text, choice.ratio)
+    return f"by {high}x" if low == high else f"by {low}x to {high}x"
+
+
+def _from_to(choice: Choice) -> str:
+    first, last = format_size(choice.first_bytes), format_size(choice.last_bytes)
+    return f"at {first}" if first == last else f"from {first} to {last}"

@@ -1,0 +1,132 @@
+"""Backends of a collective beside each other: the job, what rank 0 reports, and the result.
+
+Times are in seconds per operation, sizes in bytes.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from busbw.core.result import Cell, Outcome
+from busbw.core.sweep import SweepSpec
+from busbw.measure.events import Event
+from busbw.measure.job import RunKind, SweepJob
+
+EAGER, GRAPH = "eager", "graph"
+IN_GRAPH = 16  # operations of a CUDA graph: a decode step has some for each layer
+
+
+class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="backends"):
+    """Measure `backends`, all that can run if empty, in turn at each size.
+
+    `done` are sizes to leave out, and `dropped` what has failed, with the reason: a backend, or a
+    backend and a mode.
+    """
+
+    backends: list[str] = msgspec.field(default_factory=list)
+    in_graph: int = IN_GRAPH  # 0: no graphs
+    copies: bool = False
+    done: list[int] = msgspec.field(default_factory=list)
+    dropped: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class BackendTime(msgspec.Struct, kw_only=True):
+    """A backend at one size: its time, or why it has none."""
+
+    backend: str
+    mode: Annotated[str, Meta(description="eager, or graph: inside a CUDA graph")]
+    cell: Cell | None = None
+    operations: Annotated[int, Meta(description="of a timed launch: those of a graph, or 1")] = 1
+    why_not: str = ""
+
+
+class BackendsRow(msgspec.Struct, kw_only=True):
+    """All backends at one size."""
+
+    size_bytes: int
+    times: list[BackendTime]
+
+    def of(self, backend: str, mode: str) -> BackendTime | None:
+        """What was measured of a backend; None if it did not run."""
+        return next((t for t in self.times if (t.backend, t.mode) == (backend, mode)), None)
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What to use from one size to another, for an engine to read.
+
+    `ratio` is the default's time over this one's, the smallest and the largest of these sizes.
+    """
+
+    mode: str
+    first_bytes: int
+    last_bytes: int
+    backend: str
+    ratio: tuple[float, float]
+
+
+class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
+    """The result of a run."""
+
+    spec: SweepSpec
+    default: Annotated[str, Meta(description="the backend that others are compared with")] = ""
+    backends: Annotated[list[str], Meta(description="those that ran")] = msgspec.field(
+        default_factory=list
+    )
+    left_out: Annotated[dict[str, str], Meta(description="those that did not, and why")] = (
+        msgspec.field(default_factory=dict)
+    )
+    in_graph: int = 0
+    copies: Annotated[
+        bool, Meta(description="whether calls copy into symmetric memory and back")
+    ] = False
+    rows: list[BackendsRow] = msgspec.field(default_factory=list)
+    choices: Annotated[
+        list[Choice], Meta(description="the fastest by size; the default where it is as fast")
+    ] = msgspec.field(default_factory=list)
+
+    @property
+    def measured(self) -> int:
+        return len(self.rows)
+
+    def reached(self) -> str:
+        return f", after {self.rows[-1].size_bytes} B" if self.rows else ""
+
+    def modes(self) -> list[str]:
+        """Those that were measured."""
+        seen = {time.mode for row in self.rows for time in row.times if time.cell}
+        return [mode for mode in (EAGER, GRAPH) if mode in seen]
+
+
+class Running(Event, tag="running"):
+    """A backend is about to run at a size, or without one to start. If the job ends now, it is the
+    one to leave out, in this mode or in all.
+    """
+
+    backend: str
+    mode: str = ""
+    size_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of what is left out: `nccl graph`."""
+        return f"{self.backend} {self.mode}".rstrip()
+
+
+class SizeMeasured(Event, tag="size"):
+    """All backends were measured at one size."""
+
+    row: BackendsRow
+
+    def add_to(self, result: Outcome) -> bool:
+        assert isinstance(result, BackendsResult)
+        from busbw.backends.verdicts import choices
+
+        result.rows.append(self.row)
+        result.choices = choices(result)
+        return True
+
+
+BACKENDS = RunKind(
+    BackendsJob, BackendsResult, ("busbw.backends.job", "measure"), (Running, SizeMeasured)
+)

@@ -1,0 +1,159 @@
+"""`busbw backends`: which implementation of a collective is the fastest at which size."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import click
+
+from busbw.backends import text as backends_text
+from busbw.backends.driver import measure
+from busbw.backends.registry import BACKENDS, backend
+from busbw.backends.types import IN_GRAPH, BackendsJob, BackendsResult
+from busbw.cli.keep import finishing, keep
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
+from busbw.cli.options.parameters import Seconds, argv, is_given
+from busbw.cli.options.sweep import sweep_option
+from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
+from busbw.cli.streams import print_out
+from busbw.cli.terminal import width
+from busbw.core.collectives import collective
+from busbw.core.errors import Exit
+from busbw.core.options import BY_FIELD, LIMIT_S
+from busbw.core.result import Outcome
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.measure.events import Ended, Event
+from busbw.measure.record import RunRecord
+from busbw.measure.target import LaunchTarget
+
+DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_factor": 2, "datatype": "bfloat16"}
+MAX_TIME_S = 0.2  # of each backend, size and mode
+CPU_LARGEST = 1 << 20  # enough to see which is faster, in seconds
+
+
+class BackendsOutput(RunOutput):
+    """Prints the tables when all sizes are measured."""
+
+    def show(self, event: Event, result: Outcome) -> None:
+        if isinstance(event, Ended) and isinstance(result, BackendsResult):
+            print_out(backends_text.render(result, width()))
+
+
+OUTPUTS = {"table": BackendsOutput, "json": JsonOutput}
+
+
+@click.command(
+    "backends",
+    cls=GroupedCommand,
+    groups=groups.BACKENDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("name", metavar="[COLLECTIVE]", default="all_reduce")
+@click.option(
+    "--backends",
+    "names",
+    default="",
+    metavar="LIST",
+    help=f"compare these: {', '.join(row.name for row in BACKENDS)}  [default: all that can run]",
+)
+@click.option(
+    "--in-graph",
+    type=click.IntRange(0, 256),
+    default=IN_GRAPH,
+    show_default=True,
+    help="calls in a CUDA graph, as in a decode step; 0: no graphs",
+)
+@click.option(
+    "--copies",
+    is_flag=True,
+    help="include copies into symmetric memory and back, for tensors that are elsewhere",
+)
+@click.option(
+    "--max-time",
+    "max_time_s",
+    type=Seconds(),
+    default=MAX_TIME_S,
+    show_default=True,
+    help="target time per backend, size and mode",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(zero=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="a backend that completes no operation in this time is left out; 0 = no limit",
+)
+@shared.start_options
+@shared.net_option
+@shared.dry_run_option
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(tuple(OUTPUTS)),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
+@shared.result_options
+@shared.no_history_option
+@shared.options(
+    *(
+        sweep_option(replace(BY_FIELD[field], run_default=default))
+        for field, default in DEFAULTS.items()
+    )
+)
+def command(
+    name: str,
+    names: str,
+    in_graph: int,
+    copies: bool,
+    max_time_s: float,
+    limit_s: float,
+    launch_limit_s: float,
+    net: str | None,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    history: bool,
+    dry_run: bool,
+    **fields: Any,
+) -> int:
+    """Measure the implementations of COLLECTIVE in turn, each called alone and in CUDA graphs, and
+    say which is the fastest at which size.
+
+    PyTorch starts the ranks. The data of each backend is verified at each size. The first backend
+    is the default, with which others are compared.
+    """
+    format_name = "json" if json_name == "-" else format_name
+    where = LaunchTarget(**shared.take_where(fields))
+    sweep = {field: fields.pop(field) for field in DEFAULTS}
+    unset = tuple(field for field in DEFAULTS if not is_given(field))
+    job = BackendsJob(
+        engine="torch",
+        program="busbw backends",
+        argv=argv(),
+        net=net or "",
+        limit_s=limit_s,
+        launch_limit_s=launch_limit_s,
+        sweep=SweepSpec(
+            collective=collective(name).name,
+            sampling=Sampling(precision=0.0, max_time_s=max_time_s),
+            **sweep,
+        ),
+        unset=unset,
+        backends=[backend(one.strip()).name for one in names.split(",") if one.strip()],
+        in_graph=in_graph,
+        copies=copies,
+    )
+    if dry_run:
+        return print_command(job, where)
+    record = RunRecord(shared.result_file(json_name), overwrite=force)
+    output = OUTPUTS[format_name](record, save_unasked=False)
+    with finishing(record, partial(keep, asked=history)):
+        result = measure(job, where, output)
+    if result is None:
+        return int(Exit.OK)
+    wrong = any(time.cell and time.cell.wrong for row in result.rows for time in row.times)
+    return int(Exit.BAD) if wrong else exit_code(result)
