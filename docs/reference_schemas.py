@@ -21,6 +21,7 @@ RESULTS = {
     "busbw.training/1": "Training",
     "busbw.plan/1": "Plan of a training",
     "busbw.replay/1": "Replay of a pattern",
+    "busbw.backends/1": "Backends of a collective",
 }
 # files of JSON lines: the schema is that of a line
 LINES = {pattern.SCHEMA, snapshot.SCHEMA} | {kind.name for kind in KINDS if kind.lines}

@@ -4,7 +4,13 @@ the job starts again at the size that it had reached.
 
 import msgspec
 
-from busbw.backends.types import BackendsJob, BackendsResult, BackendsRow, Running, SizeMeasured
+from busbw.backends.types import (
+    BackendRunning,
+    BackendsJob,
+    BackendsResult,
+    BackendsRow,
+    SizeMeasured,
+)
 from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size
@@ -23,7 +29,7 @@ class _Attempt(Sink):
     def __init__(self, shown: Sink, rows: list[BackendsRow]) -> None:
         super().__init__(shown.record, shown.frontend)
         self._shown, self._rows = shown, rows
-        self.running: Running | None = None
+        self.running: BackendRunning | None = None
 
     @property
     def progress(self) -> bool:
@@ -33,7 +39,7 @@ class _Attempt(Sink):
         self._shown.working(work)
 
     def take(self, event: Event) -> None:
-        if isinstance(event, Running):
+        if isinstance(event, BackendRunning):
             self.running = event
             return
         if isinstance(event, Started) and isinstance(event.result, BackendsResult):
@@ -80,6 +86,6 @@ def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult
             return result if isinstance(result, BackendsResult) else None
 
 
-def _reason(failed: Running, error: BusbwError) -> str:
+def _reason(failed: BackendRunning, error: BusbwError) -> str:
     where = f"at {short_size(failed.size_bytes)}: " if failed.size_bytes else ""
     return f"{where}{error.message}"

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from time import perf_counter
 
-import msgspec
-
 from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend
 from busbw.backends.types import (
     EAGER,
     GRAPH,
+    BackendRunning,
     BackendsJob,
     BackendsResult,
     BackendsRow,
     BackendTime,
-    Running,
     SizeMeasured,
 )
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
@@ -56,7 +54,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Timed:
+class TimedBackend:
     """A backend and mode at one size, while it is measured."""
 
     opened: Opened
@@ -72,9 +70,9 @@ class Timed:
     def batches(self) -> Batches:
         return self.opened.batches[self.mode]
 
-    def running(self, size: int) -> Running:
+    def running(self, size: int) -> BackendRunning:
         """What is reported before it runs."""
-        return Running(self.opened.row.name, self.mode, size)
+        return BackendRunning(self.opened.row.name, self.mode, size)
 
 
 def measure(job: BackendsJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
@@ -134,7 +132,7 @@ class BackendsRun:
         why_not = self._agree(self._why_not(row, opening, on_gpus=on_gpus))
         if why_not:
             return why_not
-        self._announce(Running(row.name))
+        self._announce(BackendRunning(row.name))
         self._enter_phase("init", row.name)
         failed, engine = "", None
         try:
@@ -169,6 +167,8 @@ class BackendsRun:
             engine.allocate(size, size)
             calls = Calls(job.sweep, next(series(job.sweep, engine.size)), engine.size)
             failed = engine.unsupported(calls.collective, calls.dtype, calls.reduction) or ""
+            if not failed:
+                self._verify_once(engine, calls)
         except FAILURES as error:
             failed = _text(error)
         failed = self._agree(failed)
@@ -180,15 +180,21 @@ class BackendsRun:
         self._opened.append(Opened(row, engine, calls, self._batches(engine), size))
         return ""
 
+    def _verify_once(self, engine: Engine, calls: Calls) -> None:
+        """Compile what verifies the data, which takes seconds that no size should be given."""
+        call = calls.at(self._job.sweep.min_bytes, in_place=False)
+        probe = Probe(1, call.dtype, call.op, engine.size)
+        verification.write(engine, call, probe)
+        verification.check(engine, call, probe)
+
     def _batches(self, engine: Engine) -> dict[str, Batches]:
         """How each mode is timed."""
         sweep = self._job.sweep
         if not engine.asynchronous:
             return {EAGER: HostClockBatches(self._control)}
         batches: dict[str, Batches] = {EAGER: HeldBatches(engine, sweep)}
-        if self._job.in_graph:  # each of its calls takes room in the queue that is held
-            in_graph = msgspec.structs.replace(sweep, agg_iters=self._job.in_graph)
-            batches[GRAPH] = HeldBatches(engine, in_graph)
+        if self._job.in_graph:
+            batches[GRAPH] = HeldBatches(engine, sweep, graphs=True)
         return batches
 
     def _start(self, default: str) -> None:
@@ -210,12 +216,13 @@ class BackendsRun:
     def sweep(self) -> None:
         """Measure every size."""
         job = self._job
-        for size in sizes(job.sweep, min(opened.bytes for opened in self._opened)):
+        largest = min(job.sweep.max_bytes, *(opened.bytes for opened in self._opened))
+        for size in sizes(job.sweep, largest):
             if size not in job.done:
                 self._measure(size)
 
     def _measure(self, size: int) -> None:
-        timed = [Timed(opened, mode) for opened in self._opened for mode in opened.batches]
+        timed = [TimedBackend(opened, mode) for opened in self._opened for mode in opened.batches]
         timed = [each for each in timed if each.running(size).name not in self._job.dropped]
         for each in timed:
             self._announce(each.running(size))
@@ -228,7 +235,7 @@ class BackendsRun:
         if self._control.process == 0:
             self._emit(SizeMeasured(row))
 
-    def _check(self, timed: Timed, size: int) -> None:
+    def _check(self, timed: TimedBackend, size: int) -> None:
         """Verify what will be timed, and find how long it takes. A backend that refuses the size
         on any rank has no time there.
         """
@@ -255,7 +262,7 @@ class BackendsRun:
             adaptive_timing.CellSamples(tick_s=batches.tick_s),
         )
 
-    def _bind(self, timed: Timed, size: int) -> None:
+    def _bind(self, timed: TimedBackend, size: int) -> None:
         """The launches that will be timed: single calls at several places, or one graph of all."""
         opened = timed.opened
         wanted = self._job.in_graph if timed.mode == GRAPH else PLACES
@@ -275,7 +282,7 @@ class BackendsRun:
         timed.launches = [opened.engine.capture(launches)]
         timed.operations = count
 
-    def _wrong(self, timed: Timed) -> int:
+    def _wrong(self, timed: TimedBackend) -> int:
         """The wrong elements on local ranks after one launch."""
         engine, call = timed.opened.engine, timed.calls[0]
         probe = Probe(1, call.dtype, call.op, engine.size)
@@ -285,22 +292,22 @@ class BackendsRun:
         checks = [verification.check(engine, target, probe) for target in timed.calls]
         return sum(wrong.count for of_call in checks for wrong in of_call)
 
-    def _once_s(self, timed: Timed) -> float:
+    def _once_s(self, timed: TimedBackend) -> float:
         began = perf_counter()
         timed.launches[0]()
         timed.opened.engine.synchronize(self._job.sweep.timeout)
         return perf_counter() - began
 
-    def _visit(self, timed: Timed, size: int) -> None:
+    def _visit(self, timed: TimedBackend, size: int) -> None:
         sampling, batches = self._job.sweep.sampling, timed.batches
         assert timed.state is not None and sampling is not None
         self._announce(timed.running(size))
-        batches.progress = self._begin("timing", timed, size, MAX_HELD * timed.operations)
+        batches.progress = self._begin("timing", timed, size, MAX_HELD)
         adaptive_timing.visit(
             timed.state, batches, self._control, sampling, throttled=lambda: False, group_id=0
         )
 
-    def _finished(self, timed: Timed) -> BackendTime:
+    def _finished(self, timed: TimedBackend) -> BackendTime:
         """What was measured; complete on process 0."""
         result = BackendTime(
             backend=timed.opened.row.name,
@@ -325,12 +332,12 @@ class BackendsRun:
             result.cell.wrong = timed.wrong
         return result
 
-    def _begin(self, phase: str, timed: Timed, size: int, operations: int) -> Progress:
+    def _begin(self, phase: str, timed: TimedBackend, size: int, operations: int) -> Progress:
         progress = Progress(size, operations)
         self._enter_phase(phase, f"{short_size(size)} {timed.opened.row.name}", progress)
         return progress
 
-    def _announce(self, running: Running) -> None:
+    def _announce(self, running: BackendRunning) -> None:
         if self._control.process == 0:
             self._emit(running)
 

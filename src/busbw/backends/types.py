@@ -98,7 +98,7 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         return [mode for mode in (EAGER, GRAPH) if mode in seen]
 
 
-class Running(Event, tag="running"):
+class BackendRunning(Event, tag="running"):
     """A backend is about to run at a size, or without one to start. If the job ends now, it is the
     one to leave out, in this mode or in all.
     """
@@ -128,5 +128,5 @@ class SizeMeasured(Event, tag="size"):
 
 
 BACKENDS = RunKind(
-    BackendsJob, BackendsResult, ("busbw.backends.job", "measure"), (Running, SizeMeasured)
+    BackendsJob, BackendsResult, ("busbw.backends.job", "measure"), (BackendRunning, SizeMeasured)
 )

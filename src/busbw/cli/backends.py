@@ -75,7 +75,7 @@ OUTPUTS = {"table": BackendsOutput, "json": JsonOutput}
     type=Seconds(),
     default=MAX_TIME_S,
     show_default=True,
-    help="target time per backend, size and mode",
+    help="target time per size of each backend and mode",
 )
 @click.option(
     "--limit",
@@ -83,7 +83,7 @@ OUTPUTS = {"table": BackendsOutput, "json": JsonOutput}
     type=Seconds(zero=True),
     default=LIMIT_S,
     show_default=True,
-    help="a backend that completes no operation in this time is left out; 0 = no limit",
+    help="give up after this time without a completed operation, on a backend; 0 = no limit",
 )
 @shared.start_options
 @shared.net_option
