@@ -89,6 +89,10 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
     def measured(self) -> int:
         return len(self.rows)
 
+    def wrong(self) -> bool:
+        cells = [time.cell for row in self.rows for time in row.times]
+        return any(cell.wrong for cell in cells if cell)
+
     def reached(self) -> str:
         return f", after {self.rows[-1].size_bytes} B" if self.rows else ""
 

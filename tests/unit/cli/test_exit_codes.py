@@ -17,6 +17,7 @@ from live_job import write_job
 from results import cell, result
 from test_trend import machine
 
+from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime
 from busbw.check.doctor import launching
 from busbw.check.doctor.networks import failed, passed, warned
 from busbw.check.snapshot import snapshot
@@ -26,7 +27,8 @@ from busbw.cli.exit_codes import ExitRow, exit_text
 from busbw.cli.main import cli, guarded
 from busbw.core.finding import Verdict, exit_of
 from busbw.core.link_samples import IB, CounterGroup, HostLink, HostSample
-from busbw.core.result import Result, ResultRow
+from busbw.core.result import Cell, Result, ResultRow
+from busbw.core.sweep import SweepSpec
 from busbw.job.types import JobReport
 from busbw.link.types import LinkReport
 from busbw.pattern.replay.kind import ReplayResult
@@ -244,6 +246,15 @@ def of_replay(verdict: Verdict, patch: Patch) -> Words:
     return ["replay", "a.jsonl", "--no-history"]
 
 
+def of_backends(verdict: Verdict, patch: Patch) -> Words:
+    cell = Cell(1e-5, 1e9, 1e9, wrong=0 if verdict is PASS else 3)
+    row = BackendsRow(size_bytes=1024, times=[BackendTime(backend="a", mode=EAGER, cell=cell)])
+    spec = SweepSpec(collective="all_reduce")
+    measured = BackendsResult(spec=spec, default="a", backends=["a"], rows=[row])
+    patch.setattr("busbw.cli.backends.measure", lambda *_: measured)
+    return ["backends", "--no-history"]
+
+
 def of_capture(verdict: Verdict, _patch: Patch) -> Words:
     """A command that writes what ranks did record once: of both ranks, of one, or of none."""
     ranks = {PASS: (0, 1), FAIL: (0,), UNKNOWN: ()}[verdict]
@@ -261,6 +272,7 @@ def of_lab_status(verdict: Verdict, patch: Patch) -> Words:
 
 CASES: dict[str, Callable[[Verdict, Patch], Words]] = {
     "run": of_run,
+    "backends": of_backends,
     "link": of_link,
     "predict": of_predict,
     "explain": of_explain,
