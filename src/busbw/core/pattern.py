@@ -19,6 +19,7 @@ from msgspec import Meta
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.lateness import Lateness
+from busbw.core.serving import ServingSteps
 from busbw.core.shown import Tabular
 
 SCHEMA = "busbw.pattern/1"
@@ -193,6 +194,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     training: TrainingSteps | None = None
     gpu_time: GpuTime | None = None
     lateness: Lateness | None = None
+    serving: ServingSteps | None = None  # the steps of an inference server
 
 
 class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from busbw.core.pattern import MAX_FIGURE, GpuTime, KernelCalls, Times
 
-_Spans = list[tuple[float, float]]
+Spans = list[tuple[float, float]]
 
 
 class Kernels(NamedTuple):
@@ -27,8 +27,8 @@ class Kernels(NamedTuple):
 class _KernelsOfGpu:
     """The starts and ends of a GPU's kernels."""
 
-    computing: _Spans = field(default_factory=list)
-    communicating: _Spans = field(default_factory=list)
+    computing: Spans = field(default_factory=list)
+    communicating: Spans = field(default_factory=list)
 
 
 class GpuTimes:
@@ -63,8 +63,7 @@ class GpuTimes:
             kernels_us=communication_us + sum(_sum(gpu.computing) for gpu in gpus),
             communication_us=communication_us,
             exposed_us=sum(
-                _covered(gpu.computing + gpu.communicating) - _covered(gpu.computing)
-                for gpu in gpus
+                covered(gpu.computing + gpu.communicating) - covered(gpu.computing) for gpu in gpus
             ),
             unlisted=[
                 KernelCalls(gpu_us=summarize(times), **kernels._asdict())
@@ -83,10 +82,10 @@ def _sum(spans: Iterable[tuple[float, float]]) -> float:
     return sum(end - start for start, end in spans)
 
 
-def _covered(spans: _Spans) -> float:
+def covered(spans: Spans) -> float:
     """The time in which any of the spans runs."""
-    covered, until = 0.0, -math.inf
+    total, until = 0.0, -math.inf
     for start, end in sorted(spans):
-        covered += max(0.0, end - max(start, until))
+        total += max(0.0, end - max(start, until))
         until = max(until, end)
-    return covered
+    return total

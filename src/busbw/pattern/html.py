@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted, format_size
-from busbw.pattern import text
+from busbw.pattern import serving_text, text
 from busbw.pattern.lateness import html as lateness_html
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
@@ -27,12 +27,29 @@ def pattern(record: Pattern, prefix: str) -> list[Element]:
     title = f"Largest shares of {text.kind(record).name}"
     table = column_table(text.shown_columns(lines), lines[:ROWS], "Rows", text.DROP_ORDER)
     return [
-        *prose(text.head(record)),
+        *prose(text.overview(record)),
+        *_steps(record),
+        *prose(text.order(record)),
         *prose(text.foot(record)),
         *lateness_html.steps(record.header.lateness, prefix),
         *([bar_chart(title, bars)] if any(line.weight for line in lines) else []),
         table,
         *_hidden(lines),
+    ]
+
+
+def _steps(record: Pattern) -> list[Element]:
+    """The steps of an inference server."""
+    serving = record.header.serving
+    if serving is None:
+        return []
+    lines = serving_text.call_lines(serving)
+    phases, calls = serving_text.PHASES, serving_text.CALLS
+    return [
+        *prose(serving_text.head(serving)),
+        column_table(phases, serving.phases, "Phases"),
+        *([column_table(calls, lines, "Calls of a step")] if lines else []),
+        *prose(serving_text.foot(serving, record.header.gpu_time)),
     ]
 
 

@@ -94,6 +94,7 @@ class _Builder:
         worlds += [max(comm.members, default=-1) + 1 for comm in self._tally.comms]
         header.world = max((world for world in worlds if world <= MAX_RANKS), default=0)
         header.gpu_time = source.gpu_times.total()
+        header.serving = source.steps.total()
         self._set_times()
         if source.ordered:
             self._merge()

@@ -20,6 +20,7 @@ from busbw.core.pattern import (
 )
 from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
+from busbw.pattern import serving_text
 from busbw.pattern.lateness import text as late
 from busbw.pattern.replay.text import ROWS, hidden_rows_line
 from busbw.ui.columns import Column, aligned, wrapped
@@ -157,21 +158,30 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
         hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines)
     )
     table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
-    above, below = wrapped(head(pattern), width), wrapped(foot(pattern), width)
+    below = wrapped(foot(pattern), width)
+    serving = pattern.header.serving
+    above = wrapped(overview(pattern), width)
+    if serving:
+        above += serving_text.table(serving, pattern.header.gpu_time, width) + "\n"
+    above += wrapped(order(pattern), width)
     if pattern.header.gpu_time and not lines:
         return above + below
     return f"{above}\n{table}{hidden_line}\n{below}"
 
 
-def head(pattern: Pattern) -> str:
-    """Where the pattern is from, and what its rows are sorted by."""
+def overview(pattern: Pattern) -> str:
+    """Where the pattern is from, and what part of the GPUs' time is communication."""
+    return f"{_title(pattern)}\n{_gpu_time(pattern.header.gpu_time)}"
+
+
+def order(pattern: Pattern) -> str:
+    """What the rows are sorted by; '' if there are none."""
     sort_kind = kind(pattern)
+    if not pattern.rows and sort_kind is not KINDS[0]:
+        return ""
     meaning = "" if sort_kind.field and len(pattern.header.ranks) == 1 else sort_kind.meaning
     shared = f"communication's {sort_kind.name}" if sort_kind is KINDS[0] else sort_kind.name
-    if not pattern.rows and sort_kind is not KINDS[0]:
-        return f"{_title(pattern)}\n{_gpu_time(pattern.header.gpu_time)}"
-    order = f"sorted by share of {shared} ({average(pattern)}{meaning})"
-    return f"{_title(pattern)}\n{_gpu_time(pattern.header.gpu_time)}{order}\n"
+    return f"sorted by share of {shared} ({average(pattern)}{meaning})\n"
 
 
 def _gpu_time(gpu_time: GpuTime | None) -> str:

@@ -9,7 +9,7 @@ from pattern_records import record
 from busbw.core import gzip_stream
 from busbw.core.errors import UsageError
 from busbw.core.pattern_weights import coverage
-from busbw.pattern.readers import kineto
+from busbw.pattern.readers import kineto_events
 from busbw.pattern.text import table
 
 
@@ -241,7 +241,7 @@ def test_a_trace_is_read_in_pieces(monkeypatch):
     events += [kernel(9.0, **{"External id": 299})]
     content = trace(*events)
     whole = record(content)
-    monkeypatch.setattr(kineto, "_PIECE", 1000)
+    monkeypatch.setattr(kineto_events, "_PIECE", 1000)
     assert record(content) == whole and whole.rows[0].calls == 300
     broken = content.replace(b'"cat"', b'"cat', 1)
     pattern = record(broken)

@@ -13,6 +13,10 @@ from typing import NamedTuple
 from busbw.pattern import merge
 
 NCCL = "NCCL or RCCL"
+_CUSTOM, _AITER, _SGLANG = "vLLM, SGLang, AITER", "AITER", "SGLang"
+_TRTLLM, _PPLX = "TensorRT-LLM, FlashInfer", "pplx-kernels"
+# Libraries that only inference servers use
+OF_SERVERS = frozenset({_CUSTOM, _AITER, _SGLANG, _TRTLLM, _PPLX})
 
 
 class Communication(NamedTuple):
@@ -38,9 +42,11 @@ _ROWS = (
     # ncclAllReduceRingLLKernel_sum_f32; MSCCL's are part of RCCL
     _KernelName(r"\b(?:[nr]ccl|msccl)\w*kernel", NCCL),
     # vLLM and SGLang: csrc/custom_all_reduce.cuh, quickreduce; AITER: custom_all_reduce.cuh
-    _KernelName(r"\breduce_scatter_cross_device", "AITER", "reduce_scatter"),
-    _KernelName(r"\bcross_device_reduce_|\bquickreduce::", "vLLM, SGLang, AITER", "all_reduce"),
-    _KernelName(r"\ballgather_(?:lastdim|vec)", "AITER", "all_gather"),
+    _KernelName(r"\breduce_scatter_cross_device", _AITER, "reduce_scatter"),
+    _KernelName(r"\bcross_device_reduce_|\bquickreduce::", _CUSTOM, "all_reduce"),
+    _KernelName(r"\ballgather_(?:lastdim|vec)", _AITER, "all_gather"),
+    # SGLang: jit_kernel/csrc/distributed
+    _KernelName(r"^all_reduce_(?:one|two)_shot_\w*kernel", _SGLANG, "all_reduce"),
     # DeepEP: csrc/kernels, also in copies whose outer namespace has another name
     _KernelName(
         r"\b(?:deep_ep|hybrid_ep|internode(?:_ll)?|intranode)::"
@@ -48,17 +54,19 @@ _ROWS = (
         r"|\bget_dispatch_layout\b",
         "DeepEP",
     ),
+    # Copies of DeepEP over other transports: NIXL's examples/device/ep, Mooncake's mooncake-ep
+    _KernelName(r"\bnixl_ep::", "NIXL EP"),
+    _KernelName(r"\bmooncake::(?:\w+::)*(?:dispatch|combine)", "Mooncake EP"),
     _KernelName(r"\bmori::|\bEp(?:Dispatch|Combine)\w*Kernel", "MORI"),
     _KernelName(r"\buccl(?:::|_)", "UCCL"),
-    _KernelName(r"\bpplx\w*::|\ba2a_(?:dispatch|combine)_(?:send|recv)", "pplx-kernels"),
+    _KernelName(r"\bpplx\w*::|\ba2a_(?:dispatch|combine)_(?:send|recv)", _PPLX),
     # TensorRT-LLM: kernels/communicationKernels, mnnvl; FlashInfer: comm/trtllm_*.cuh
-    _KernelName(
-        r"\bmoe_?a2a|\bmoe_?all_?to_?all|\bmoe_comm\w*::", "TensorRT-LLM, FlashInfer", "alltoallv"
-    ),
+    _KernelName(r"\bmoe_?a2a|\bmoe_?all_?to_?all|\bmoe_comm\w*::", _TRTLLM, "alltoallv"),
+    _KernelName(r"\bhelixAllToAll", _TRTLLM, "alltoall"),
     _KernelName(
         r"\b(?:tensorrt_llm|flashinfer)::.*all_?reduce|\blamport_\w*all_?reduce"
         r"|\ballreduce_fusion_kernel|\bar_fusion::|\btrtllm_\w*all_?reduce",
-        "TensorRT-LLM, FlashInfer",
+        _TRTLLM,
         "all_reduce",
     ),
     _KernelName(r"\bk?userbuffers_", "Transformer Engine"),
