@@ -58,3 +58,6 @@ class ServingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
     gpus: Number
     phases: list[PhaseSteps]
     outside_us: Annotated[float, Meta(description="GPU time of kernels outside of steps")] = 0.0
+    communication_outside_us: Annotated[
+        float, Meta(description="the part of it that communicates, such as pipeline parallelism's")
+    ] = 0.0

@@ -178,6 +178,7 @@ class StepTimes:
         self._servers: set[str] = set()
         self._gpus: set[Hashable] = set()
         self._outside_us = 0.0
+        self._sent_outside_us = 0.0
 
     def add(
         self,
@@ -189,16 +190,17 @@ class StepTimes:
         """Add the kernels of a rank to the steps in whose markers they are."""
         for markers in (_Launches(on_host), _Tracks(on_gpu)):
             steps: dict[tuple[Range, Hashable], list[LaunchedKernel]] = defaultdict(list)
-            outside_us = 0.0
+            outside = []
             for kernel in kernels:
                 step = markers.step(kernel)
                 if step is None:
-                    outside_us += kernel.time_us
+                    outside.append(kernel)
                 else:
                     steps[step, kernel.gpu].append(kernel)
             if steps:
                 break
-        self._outside_us += outside_us
+        self._outside_us += sum(one.time_us for one in outside)
+        self._sent_outside_us += sum(one.time_us for one in outside if one.sent)
         for (step, gpu), held in steps.items():
             self._phases[step.phase].add(held)
             self._servers.add(step.server)
@@ -210,7 +212,11 @@ class StepTimes:
             return None
         phases = [self._phases[phase].summary(phase) for phase in PHASES if phase in self._phases]
         return ServingSteps(
-            " and ".join(sorted(self._servers)), len(self._gpus), phases, self._outside_us
+            " and ".join(sorted(self._servers)),
+            len(self._gpus),
+            phases,
+            self._outside_us,
+            self._sent_outside_us,
         )
 
 

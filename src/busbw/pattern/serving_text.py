@@ -91,4 +91,6 @@ def foot(serving: ServingSteps, gpu_time: GpuTime | None) -> str:
     if gpu_time is None or not serving.outside_us:
         return ""
     share = percent_text(serving.outside_us, gpu_time.kernels_us)
-    return f"outside of steps: {share} % of all GPU time\n"
+    sent = time_text(serving.communication_outside_us * 1e-6)
+    part = f", {sent} of it communication" if serving.communication_outside_us else ""
+    return f"outside of steps: {share} % of all GPU time{part}\n"
