@@ -120,14 +120,18 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterator[KinetoEvent]:
             yield KinetoEvent(
                 str(fields.get("name", "")),
                 str(fields.get("cat", "")),
-                fields.get("ts"),
-                fields.get("dur"),
-                fields.get("pid"),
-                fields.get("tid"),
+                _scalar(fields.get("ts")),
+                _scalar(fields.get("dur")),
+                _scalar(fields.get("pid")),
+                _scalar(fields.get("tid")),
                 msgspec.Raw(msgspec.json.encode(fields.get("args", {}))),
             )
         except json_recovery.UNEXPECTED:
             continue
+
+
+def _scalar(value: Any) -> float | str | None:
+    return value if isinstance(value, float | int | str) else None
 
 
 def micros(time: float | str | None) -> float:
