@@ -257,6 +257,19 @@ def test_the_record_and_the_page_have_the_steps() -> None:
     assert "steps of vLLM" in page and "decode" in page and "vLLM, SGLang, AITER" in page
 
 
+def test_the_trace_of_a_server_process_without_a_gpu_is_no_rank() -> None:
+    """vLLM writes one beside those of its workers."""
+    frontend = {"schemaVersion": 1, "traceEvents": [event("cpu_op", "aten::empty", 1.0, 2.0)]}
+    worker = trace(*graph_step(DECODE, 0.0, 1, 1000.0, 10.0))
+    pattern = record(
+        json.dumps(frontend).encode(),
+        worker,
+        names=("1a8_92.async_llm.1779464442.pt.trace.json", "rank0.1779464450.pt.trace.json"),
+    )
+    assert pattern.header.ranks == [0]
+    assert "async_llm.1779464442.pt.trace.json: no rank's trace" in " ".join(pattern.header.notes)
+
+
 def test_recorded_servers(sample) -> None:
     vllm = sample("kineto_vllm_prefill_rank_0.json").header.serving
     (prefill,) = vllm.phases

@@ -68,12 +68,20 @@ def read(source: PatternSource, collector: Collector) -> None:
         collector.add_process(process)
         merged = [event for event in events if rank_label(event) == label]
         _KinetoReader(source, collector, process).run(merged, base_us)
-    if not labels:
-        rank = job.get("rank", source.rank)
-        if not isinstance(rank, int):
-            rank = source.number
+    if labels:
+        return
+    rank = job.get("rank", source.rank)
+    if not isinstance(rank, int):
+        rank = source.number
+    if "rank" in job or any(map(_is_of_rank, events)):
         collector.add_process(rank, rank)
         _KinetoReader(source, collector, rank).run(events, base_us)
+    else:  # vLLM's own process, which has no GPU
+        collector.add_note(f"{source.name}: no rank's trace: it has no rank, no {CALL}, no kernel")
+
+
+def _is_of_rank(event: KinetoEvent) -> bool:
+    return event.name == CALL or event.cat.lower() in ON_GPU
 
 
 class _KinetoReader:
