@@ -12,7 +12,7 @@ Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[int, Meta(ge=1)]
 
 
-class Spread(msgspec.Struct, frozen=True):
+class Quartiles(msgspec.Struct, frozen=True):
     """The median and both quartiles of the steps."""
 
     median: float
@@ -40,14 +40,14 @@ class PhaseSteps(msgspec.Struct, omit_defaults=True, frozen=True):
     phase: Annotated[str, Meta(description=", ".join(PHASES))]
     steps: Number
     duration_us: Annotated[
-        Spread, Meta(description="from the start of the first kernel to the end of the last")
+        Quartiles, Meta(description="from the start of the first kernel to the end of the last")
     ]
-    kernels_us: Annotated[Spread, Meta(description="durations of all kernels, added up")]
-    communication_us: Annotated[Spread, Meta(description="the part that communicates")]
+    kernels_us: Annotated[Quartiles, Meta(description="durations of all kernels, added up")]
+    communication_us: Annotated[Quartiles, Meta(description="the part that communicates")]
     exposed_us: Annotated[
-        Spread, Meta(description="while no other kernel of the step ran beside communication")
+        Quartiles, Meta(description="while no other kernel of the step ran beside communication")
     ]
-    share: Annotated[Spread, Meta(description="communication_us / kernels_us of each step")]
+    share: Annotated[Quartiles, Meta(description="communication_us / kernels_us of each step")]
     calls: list[StepCalls] = []
 
 

@@ -18,7 +18,7 @@ from busbw.core.pattern import MAX_FIGURE, MAX_RANKS, Comm, Header, Pattern, Pat
 from busbw.pattern.gpu_time import GpuTimes, summarize
 from busbw.pattern.merge import ObservedCall
 from busbw.pattern.pattern_lines import MAX_NOTES
-from busbw.pattern.serving_steps import StepTimes
+from busbw.pattern.serving_steps import ServedSteps
 
 ORDER_LIMIT = 1_000_000  # calls of a source that are kept in order
 # What calls of one process must have in common to be counted together, besides the communicator.
@@ -187,7 +187,7 @@ class Collector:
         # Communicators whose calls have numbers that differ between ranks.
         self.unnumbered: set[Hashable] = set()
         self.gpu_times = GpuTimes()
-        self.steps = StepTimes()
+        self.steps = ServedSteps()
         self._kept = 0
         self.call_count = 0
 

@@ -108,7 +108,7 @@ FORMATS: tuple[PatternFormat, ...] = (
         "Trace of torch.profiler",
         '`prof.export_chrome_trace("trace.json.gz")`',
         "calls in order, type, communicators, times on the GPU; the time of all kernels, and of"
-        " those that communicate by their names",
+        " those that communicate by their names; of inference servers the steps by phase",
         "operator, in most releases root, algorithm and protocol; of CUDA graphs and of other"
         " libraries than NCCL the calls: their kernels are counted",
         kineto.recognizes,

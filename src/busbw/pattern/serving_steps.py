@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from busbw.core.serving import PHASES, PhaseSteps, ServingSteps, Spread, StepCalls
+from busbw.core.serving import PHASES, PhaseSteps, Quartiles, ServingSteps, StepCalls
 from busbw.pattern.gpu_time import covered
 
 
@@ -104,7 +104,7 @@ class _Tracks:
 
 
 @dataclass(slots=True)
-class _Calls:
+class _EqualKernels:
     """Equal kernels of communication in all steps of a phase."""
 
     times_us: "array[float]" = field(default_factory=lambda: array("d"))
@@ -112,7 +112,7 @@ class _Calls:
 
 
 @dataclass(slots=True)
-class _Phase:
+class _StepsOfPhase:
     """The figures of the steps of a phase, one of each for a step."""
 
     duration_us: "array[float]" = field(default_factory=lambda: array("d"))
@@ -120,7 +120,7 @@ class _Phase:
     communication_us: "array[float]" = field(default_factory=lambda: array("d"))
     exposed_us: "array[float]" = field(default_factory=lambda: array("d"))
     share: "array[float]" = field(default_factory=lambda: array("d"))
-    calls: dict[Sent, _Calls] = field(default_factory=lambda: defaultdict(_Calls))
+    calls: dict[Sent, _EqualKernels] = field(default_factory=lambda: defaultdict(_EqualKernels))
 
     def add(self, kernels: Sequence[LaunchedKernel]) -> None:
         """Add a step with these kernels, at least one."""
@@ -161,20 +161,20 @@ class _Phase:
         return PhaseSteps(
             phase,
             steps,
-            _spread(self.duration_us),
-            _spread(self.kernels_us),
-            _spread(self.communication_us),
-            _spread(self.exposed_us),
-            _spread(self.share),
+            _quartiles(self.duration_us),
+            _quartiles(self.kernels_us),
+            _quartiles(self.communication_us),
+            _quartiles(self.exposed_us),
+            _quartiles(self.share),
             sorted(calls, key=lambda found: -found.total_us),
         )
 
 
-class StepTimes:
+class ServedSteps:
     """Adds up the steps of all ranks."""
 
     def __init__(self) -> None:
-        self._phases: dict[str, _Phase] = defaultdict(_Phase)
+        self._phases: dict[str, _StepsOfPhase] = defaultdict(_StepsOfPhase)
         self._servers: set[str] = set()
         self._gpus: set[Hashable] = set()
         self._outside_us = 0.0
@@ -220,8 +220,8 @@ class StepTimes:
         )
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def _quartiles(values: Sequence[float]) -> Quartiles:
     if len(values) < 2:
-        return Spread(values[0], values[0], values[0])
+        return Quartiles(values[0], values[0], values[0])
     low, middle, high = quantiles(values, n=4, method="inclusive")
-    return Spread(middle, low, high)
+    return Quartiles(middle, low, high)

@@ -1,8 +1,7 @@
 """Markers of steps in traces of inference servers, by their names.
 
-A step is one forward pass of a batch. Sources: vLLM, v1/worker/gpu_worker.py and
-gpu_model_runner.py; SGLang, srt/utils/profile_utils.py and srt/model_executor; TensorRT-LLM,
-_torch/pyexecutor/py_executor.py.
+A step is one forward pass of a batch. Sources: annotate_profile of vLLM's GPU worker and its
+gpu_model_runner; build_step_span_name and model_executor of SGLang; PyExecutor of TensorRT-LLM.
 """
 
 import re
