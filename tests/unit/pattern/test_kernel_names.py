@@ -33,6 +33,25 @@ COMMUNICATION = [
     ("Memcpy PtoP (Device -> Device)", ""),
     ("one_shot_all_to_all_triton", "alltoall"),
 ]
+LIBRARIES = [
+    ("_ZN5aiter30allreduce_fusion_kernel_1stageIDF16bEEvPNS_8RankDataE", "AITER", "all_reduce"),
+    ("void aiter::cross_device_reduce_2stage<__hip_bfloat16, 8>(int)", "AITER", "all_reduce"),
+    (
+        "void (anonymous namespace)::all_reduce_one_shot_push_kernel<__half, 8u, true>(int)",
+        "SGLang",
+        "all_reduce",
+    ),
+    (
+        "void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16>(int)",
+        "PyTorch symmetric memory",
+        "all_reduce",
+    ),
+    ("void helixAllToAllKernel<true>(HelixAllToAllParams)", "TensorRT-LLM, FlashInfer", "alltoall"),
+    ("void nixl_ep::ep_kernels::dispatch<true, 7168>(void*)", "NIXL EP", ""),
+    ("void mooncake::combine<7168, 9>(void*)", "Mooncake EP", ""),
+    ("void deep_ep::internode_ll::combine<3, 10>(void*)", "DeepEP", ""),
+    ("rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)", "NCCL or RCCL", ""),
+]
 OTHERS = [
     "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*, ncclKernel*>>(int)",
     "void at::native::elementwise_kernel<128, 4, allreduce>(int)",
@@ -42,6 +61,8 @@ OTHERS = [
     "void softmax_block_all_reduce<float>(float*)",
     "void at::native::broadcast_kernel<float>(float*)",
     "_scatter_gather_elementwise_kernel",
+    "void mooncake::copy_rows<float>(float*)",
+    "_dcp_lse_combine_kernel",
     "triton_poi_fused_all_reduce_lift_fresh_0",
     "void flash_fwd_splitkv_mla_combine_kernel<x>(int)",
     "moeTopK_dispatch_kernel",
@@ -58,6 +79,12 @@ OTHERS = [
 def test_a_kernel_that_communicates_states_its_collective(kernel: str, function: str) -> None:
     found = communication(kernel)
     assert found is not None and found.function == function
+
+
+@pytest.mark.parametrize(("kernel", "library", "function"), LIBRARIES)
+def test_a_kernel_is_named_after_its_library(kernel: str, library: str, function: str) -> None:
+    found = communication(kernel)
+    assert found is not None and (found.library, found.function) == (library, function)
 
 
 @pytest.mark.parametrize("kernel", OTHERS)

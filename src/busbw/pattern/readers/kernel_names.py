@@ -42,6 +42,7 @@ _ROWS = (
     # ncclAllReduceRingLLKernel_sum_f32; MSCCL's are part of RCCL
     _KernelName(r"\b(?:[nr]ccl|msccl)\w*kernel", NCCL),
     # vLLM and SGLang: csrc/custom_all_reduce.cuh, quickreduce; AITER: custom_all_reduce.cuh
+    _KernelName(r"\baiter::(?:\w*all_?reduce|cross_device_reduce_)", _AITER, "all_reduce"),
     _KernelName(r"\breduce_scatter_cross_device", _AITER, "reduce_scatter"),
     _KernelName(r"\bcross_device_reduce_|\bquickreduce::", _CUSTOM, "all_reduce"),
     _KernelName(r"\ballgather_(?:lastdim|vec)", _AITER, "all_gather"),
