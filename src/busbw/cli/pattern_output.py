@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import Pattern
 from busbw.core.pattern_weights import coverage
 from busbw.core.sizes import counted
-from busbw.pattern import csv, pattern_lines, perfetto
+from busbw.pattern import csv, pattern_lines, perfetto, serving_csv
 from busbw.pattern import text as view
 
 PATTERN_CSV = "pattern-csv"
@@ -29,6 +29,7 @@ FORMATS: dict[str, Callable[[Pattern, PatternSelection], str | bytes]] = {
     "table": lambda record, shown: view.table(record, width(), shown.rows),
     "csv": lambda record, _: csv.table_csv(record),
     PATTERN_CSV: lambda record, shown: csv.pattern_csv(record, calls=shown.calls),
+    "steps-csv": lambda record, _: serving_csv.table(record),
     "jsonl": lambda record, _: b"".join(pattern_lines.lines(record)),
     "perfetto": lambda record, _: perfetto.trace(record),
 }

@@ -53,7 +53,7 @@ def pattern_csv(pattern: Pattern, *, calls: bool = False) -> str:
     for texts, (time, number) in lines.items():
         count = (max(1, round(number)),) if calls else ()
         table.append((*texts, time, *count))
-    return _text(table)
+    return csv_text(table)
 
 
 def left_out(pattern: Pattern) -> int:
@@ -108,10 +108,11 @@ def table_csv(pattern: Pattern) -> str:
         return [value(pattern, row) for _, value in FIELDS]
 
     titles = [name for name, _ in FIELDS]
-    return _text([titles, *map(values, pattern.rows)])
+    return csv_text([titles, *map(values, pattern.rows)])
 
 
-def _text(lines: Iterable[Iterable[object]]) -> str:
+def csv_text(lines: Iterable[Iterable[object]]) -> str:
+    """The lines as CSV; None is an empty field."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)  # None is an empty field
+    csv.writer(out, lineterminator="\n").writerows(lines)
     return out.getvalue()

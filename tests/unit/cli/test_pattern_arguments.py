@@ -1,5 +1,6 @@
 """`busbw show` of patterns: files and directories in, tables and exit codes out."""
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -137,3 +138,31 @@ def test_a_trace_for_perfetto_has_a_slice_for_each_timed_call(
         "no call of this pattern has a start"
         in refused("simai_moe.txt", "--format", "perfetto").message
     )
+
+
+@pytest.mark.usefixtures("samples")
+def test_steps_of_a_server_are_csv(capsys: Output) -> None:
+    file = "kineto_vllm_prefill_rank_0.json"
+    assert guarded(["show", file, "--format", "steps-csv"]) == 0
+    first, second = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (first["phase"], first["steps"], first["calls_function"]) == (
+        "prefill",
+        "1",
+        "all_reduce",
+    )
+    assert first["share_median"] == second["share_median"] == first["share_high"]
+    assert (second["calls_library"], second["calls_bytes"]) == ("NCCL or RCCL", "402176")
+    assert float(first["calls_per_step"]) == 3
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_pattern_of_no_server_has_no_steps() -> None:
+    error = refused("clog_v1.log", "--format", "steps-csv")
+    assert "no steps of an inference server" in error.message
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_phase_without_communication_is_a_line(capsys: Output) -> None:
+    assert guarded(["show", "kineto_sglang_decode.json", "--format", "steps-csv"]) == 0
+    (line,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (line["phase"], line["share_median"], line["calls_function"]) == ("decode", "0.0", "")

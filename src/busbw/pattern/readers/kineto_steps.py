@@ -53,7 +53,9 @@ def _ranges(events: Iterable[KinetoEvent]) -> list[Range]:
         span = _span(event)
         if marker and span:
             servers.add(marker.server)
-            one = Range((event.pid, event.tid), *span, marker.server, marker.phase)
+            at_us, time_us = span
+            place = (event.pid, event.tid)
+            one = Range(place, at_us, at_us + time_us, marker.server, marker.phase)
             found.setdefault(marker.level, []).append(one)
     if not found:
         return []
@@ -73,11 +75,7 @@ def _kernels(events: list[KinetoEvent], sent: Mapping[int, Sent]) -> list[Launch
         if span is None:
             continue
         correlation = whole_number(arguments_or_none(event), "correlation", -1)
-        kernels.append(
-            LaunchedKernel(
-                event.pid, span[0], span[1] - span[0], launches.get(correlation), communication
-            )
-        )
+        kernels.append(LaunchedKernel(event.pid, *span, launches.get(correlation), communication))
     return kernels
 
 
@@ -94,11 +92,11 @@ def _launches(events: list[KinetoEvent]) -> dict[int, _Launch]:
 
 
 def _span(event: KinetoEvent) -> tuple[float, float] | None:
-    """The start and the end of an event, None if they cannot be true."""
+    """The start and the duration of an event, None if they cannot be true."""
     try:
         at_us, time_us = micros(event.ts), micros(event.dur)
     except ValueError:
         return None
     if math.isfinite(at_us) and 0 <= time_us < MAX_FIGURE:
-        return at_us, at_us + time_us
+        return at_us, time_us
     return None
