@@ -39,6 +39,7 @@ FRAMES = [
     (f"{FORWARD}/model_runner.py(2950): forward_decode", FRAME, "decode"),
     ("sglang/srt/model_executor/cuda_graph_runner.py(1333): replay", FRAME, "decode"),
     ("vllm/v1/worker/gpu_model_runner.py(3380): execute_model", UNNAMED, "unknown"),
+    ("tensorrt_llm/_torch/pyexecutor/py_executor.py(2103): _forward_step", UNNAMED, "unknown"),
     ("gpu_model_runner: forward", UNNAMED, "unknown"),
     ("v2_gpu_model_runner: forward", UNNAMED, "unknown"),
     ("execute_model", UNNAMED, "unknown"),
