@@ -37,9 +37,16 @@ class TorchEngine(TorchRank, Engine):
     """One rank per process, on the GPU of its local number or on the CPU."""
 
     def __init__(
-        self, control: Control, spec: SweepSpec, local: int, group: int, process: int
+        self,
+        control: Control,
+        spec: SweepSpec,
+        local: int,
+        group: int,
+        process: int,
+        *,
+        ctas: int = 0,
     ) -> None:
-        super().__init__(control, local, group, process)
+        super().__init__(control, local, group, process, ctas=ctas)
         self._control, self._spec = control, spec
         self._buffers: dict[str, torch.Tensor] = {}
         self._marks: dict[int, Any] = {}

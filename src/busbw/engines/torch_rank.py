@@ -178,12 +178,19 @@ class TorchRank:
     name = "torch"
 
     def __init__(
-        self, control: Control, local: int, group: int, process: int, *, parent: bool = False
+        self,
+        control: Control,
+        local: int,
+        group: int,
+        process: int,
+        *,
+        parent: bool = False,
+        ctas: int = 0,
     ) -> None:
         """Join the process group.
 
         With `parent`, some of its ranks can create a group without the others: NCCL does not split
-        it from this one.
+        it from this one. `ctas` limits the thread blocks of NCCL's kernels; 0: NCCL's choice.
         """
         self._group, self._process = group, process
         self.size = control.processes
@@ -191,7 +198,8 @@ class TorchRank:
         self._gpu = _pick_gpu(local) if torch.cuda.is_available() else None
         self.device = torch.device("cpu") if self._gpu is None else torch.device("cuda", self._gpu)
         self.backend = "gloo" if self._gpu is None else "nccl"
-        self.process_group = _join(control, self.backend, None if parent else self.device)
+        options = _limited(ctas) if ctas and self._gpu is not None else None
+        self.process_group = _join(control, self.backend, None if parent else self.device, options)
 
     def devices(self) -> list[RankDevice]:
         """The GPU, or on CPUs the process."""
@@ -252,7 +260,14 @@ def _pick_gpu(local: int) -> int:
     return index
 
 
-def _join(control: Control, backend: str, device: torch.device | None) -> Any:
+def _limited(ctas: int) -> Any:
+    """Options of a communicator whose kernels have at most so many thread blocks."""
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.max_ctas = ctas
+    return options
+
+
+def _join(control: Control, backend: str, device: torch.device | None, options: Any = None) -> Any:
     """A process group over the processes of the control channel.
 
     They meet at a store that process 0 opens on a free port. The first group must have all
@@ -260,7 +275,10 @@ def _join(control: Control, backend: str, device: torch.device | None) -> Any:
     """
     if dist.is_initialized():
         return dist.new_group(
-            control.allgather(dist.get_rank()), backend=backend, use_local_synchronization=True
+            control.allgather(dist.get_rank()),
+            backend=backend,
+            pg_options=options,
+            use_local_synchronization=True,
         )
     store, hosts = None, set(control.allgather(platform.node()))
     if control.process == 0:
@@ -278,6 +296,7 @@ def _join(control: Control, backend: str, device: torch.device | None) -> Any:
         rank=control.process,
         world_size=control.processes,
         timeout=SETUP_LIMIT,
+        pg_options=options,
         device_id=device_id,
     )
     return dist.group.WORLD

@@ -26,6 +26,7 @@ KINDS = {
     "tune": ("busbw.tune.types", "TUNE"),
     "replay": ("busbw.pattern.replay.kind", "REPLAY"),
     "backends": ("busbw.backends.types", "BACKENDS"),
+    "overlap": ("busbw.overlap.types", "OVERLAP"),
 }
 
 
