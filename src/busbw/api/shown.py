@@ -21,6 +21,8 @@ from busbw.core.tuner_table import TunerTable
 from busbw.link.types import LinkReport, SuspectReport
 from busbw.measure.formats import csv, one_line, table
 from busbw.model.types import PatternPrediction, Prediction
+from busbw.transfer import text as transfer_text
+from busbw.transfer.types import TransferReport
 from busbw.ui.columns import Column
 from busbw.ui.html.element import tag
 from busbw.ui.number_formats import bandwidth_text, time_text
@@ -43,6 +45,7 @@ ROWS: Mapping[type, str] = {
     PatternPrediction: "rows",
     Prediction: "rows",
     SuspectReport: "runs",
+    TransferReport: "rows",
 }
 
 
@@ -124,6 +127,7 @@ _SUMMARIES: Mapping[type, Callable[[Any], str]] = {
     Pattern: _pattern,
     PatternPrediction: _pattern_prediction,
     Prediction: _prediction,
+    TransferReport: transfer_text.summary,
 }
 
 

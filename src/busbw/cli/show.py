@@ -1,7 +1,8 @@
 """`busbw show FILE...`: prints any file that busbw writes or reads: measurements, checks, tests of
-links, plans, snapshots, and what applications sent.
+links, plans, snapshots, what applications sent, and benchmarks of transfers.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -26,6 +27,7 @@ from busbw.pattern.registry import BY_NAME, RECORD
 from busbw.pattern.replay.text import ROWS
 from busbw.report.file_kinds import FileContent
 from busbw.report.registry import VIEWS, render, view
+from busbw.transfer.types import TransferReport
 
 FORMATS_OF_PATTERNS = [name for name in FORMATS if name not in {row.name for row in VIEWS}]
 OF_PATTERNS = ("rows", "calls", "source")
@@ -71,6 +73,13 @@ OF_PATTERNS = ("rows", "calls", "source")
     help="of sweeps and replays: what NCCL ran (algorithm, protocol, channels) and how ranks are"
     " connected, where it is known",
 )
+@click.option(
+    "--system",
+    default=None,
+    callback=not_empty,
+    help="of nixlbench and ucx_perftest: the hosts, like p5.48xlarge or h100x8, with whose NICs the"
+    " rates are compared",
+)
 @click.option("--output", type=File(written=True), help="write to this file, not to stdout")
 def command(
     files: tuple[str, ...],
@@ -81,10 +90,12 @@ def command(
     rows: int,
     calls: bool,
     ran: bool,
+    system: str | None,
     output: Path | None,
 ) -> int:
     """Print what is in FILE (- = stdin): any file that busbw wrote, nccl-tests' JSON or text of any
-    age, or what an application wrote of its communication. -1 is the last run of the history, -2
+    age, what an application wrote of its communication, or the output of NIXL's nixlbench or UCX's
+    ucx_perftest. -1 is the last run of the history, -2
     the one before, run:12 the one with id 12.
 
     Several files, or a directory, hold the ranks of one job: NCCL's log, the JSON of NCCL's
@@ -109,6 +120,8 @@ def command(
         content = several(files, source)
     else:
         content = load(name, collective, table)
+    if system is not None:
+        content = _compared_with(content, system, name)
     if isinstance(content, FileContent) and isinstance(content.held, Pattern):
         record = content.held
         _write(
@@ -123,6 +136,25 @@ def command(
     columns = None if output else width()
     _write(render(content, format_name, name, columns, ran=ran), output)
     return exit_code(content)
+
+
+def _compared_with(content: Outcome | FileContent, system: str, name: str) -> FileContent:
+    """A benchmark of transfers, compared with the NICs of a system; UsageError for another file."""
+    from busbw.api.systems import LinkOptions, given_system
+    from busbw.transfer import findings, text
+
+    given = given_system(system, "", LinkOptions())
+    if (
+        given is None
+        or not isinstance(content, FileContent)
+        or not isinstance(content.held, TransferReport)
+    ):
+        raise UsageError(
+            f"--system {system}: {name} is no output of nixlbench or ucx_perftest",
+            "leave out --system",
+        )
+    judged = findings.judged(content.held, given[0])
+    return replace(content, text=lambda width: text.render(judged, width), held=judged)
 
 
 def _refuse_options_of_patterns(name: str, format_name: str) -> None:

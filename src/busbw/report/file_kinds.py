@@ -1,5 +1,5 @@
 """The kinds of files that busbw writes besides measurements (core.result): the title, structure and
-text of each.
+text of each; and those that other benchmarks of transfers print.
 """
 
 import re
@@ -41,6 +41,9 @@ from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import text as pattern_text
 from busbw.reference import comparison as reference
 from busbw.reference import lists
+from busbw.transfer import read as transfer_reader
+from busbw.transfer import text as transfer_text
+from busbw.transfer.types import TransferReport
 from busbw.tune import text as tune_text
 from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
@@ -52,6 +55,7 @@ _SCHEMA = re.compile(
     rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"'
 )
 SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
+TRANSFERS = "Benchmark of transfers"
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -94,6 +98,7 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Check of a launch", Diagnosis, launch_text.text),
     FileKind("Check of a job", JobReport, job_text.text),
     FileKind("Watch of a job", JobInterval, live_text.saved, lines=True),
+    FileKind(TRANSFERS, TransferReport, transfer_text.render),
     FileKind("Trend of errors", TrendReport, trend_text.text),
     FileKind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
     FileKind("Prediction", Prediction, prediction_text.text),
@@ -146,10 +151,13 @@ def _schema(data: bytes) -> str:
 def title(data: bytes) -> str | None:
     """The title of a file of busbw of any version, by its first bytes.
 
-    None for measurements, and for files that busbw did not write.
+    None for measurements, and for other files that busbw did not write, but TRANSFERS for what
+    nixlbench and ucx_perftest print.
     """
     if data.startswith(tuner_table.HEADER.encode()):
         return TUNER_TABLE
+    if transfer_reader.program(data):
+        return TRANSFERS
     schema = _schema(data)
     kind = _kind_of_extension(schema)
     return kind.title if kind else _TITLES.get(_without_version(schema))
@@ -172,6 +180,11 @@ def read(data: bytes, source: str) -> FileContent | None:
     if data.startswith(tuner_table.HEADER.encode()):
         table = tuner_table.parse(data.decode("utf-8", "replace"), source)
         return FileContent(TUNER_TABLE, lambda width: tune_text.table_text(table, width), table)
+    transfers = transfer_reader.read(data, source)
+    if transfers is not None:
+        return FileContent(
+            TRANSFERS, lambda width: transfer_text.render(transfers, width), transfers
+        )
     schema = _schema(data)
     kind = _BY_SCHEMA.get(schema) or _kind_of_extension(schema)
     if kind is None or kind.name != schema:

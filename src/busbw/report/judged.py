@@ -24,6 +24,7 @@ from busbw.link.types import LinkReport, SuspectReport
 from busbw.model.explanation_text import compared
 from busbw.model.types import Explanation
 from busbw.report.file_kinds import FileContent
+from busbw.transfer.types import TransferReport
 from busbw.ui.number_formats import bandwidth_text
 from busbw.watch.over_time import by_host
 
@@ -151,5 +152,6 @@ JUDGES: Mapping[type, Callable[[Any], list[CheckReport]]] = {
     JobReport: lambda job: _one([_finding("job", job.verdict, job.message)]),
     LinkReport: lambda report: _one(_of_run(report.findings)),
     SuspectReport: _of_suspects,
+    TransferReport: lambda report: _one(_of_run(report.findings)),
     TrendReport: _of_trend,
 }

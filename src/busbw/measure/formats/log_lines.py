@@ -114,7 +114,9 @@ KINDS: tuple[ForeignFile, ...] = (
         "busbw link, which tests every pair of hosts",
     ),
     ForeignFile(
-        re.compile(rb"(?i)\bnixl_?bench"), "output of nixlbench", "busbw link, for RDMA and TCP"
+        re.compile(rb"(?i)\bnixl_?bench"),
+        "a file about nixlbench, without its table",
+        "give what nixlbench prints",
     ),
     ForeignFile(
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),

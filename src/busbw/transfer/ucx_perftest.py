@@ -1,0 +1,243 @@
+"""Reads what ucx_perftest prints (openucx/ucx, src/tools/perf, UCX 1.2 and later).
+
+`print_progress` in perftest_run.c makes the rows: times in us, bandwidth in units of 2^20 bytes
+under the title MB/s. A row is progress until the last one of a test, which has `Final:` since 1.9.
+Only the server prints the size and the memory, in a box of its own, which stands anywhere beside
+the client's rows, or in another file. But a rate times the time of a message is its size.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from busbw.transfer.types import (
+    BANDWIDTH,
+    LATENCY,
+    UCX_PERFTEST,
+    Transfer,
+    TransferReport,
+    TransferRun,
+)
+from busbw.transfer.ucx_size import Range, message_size
+
+US = 1e-6
+MIB = float(1 << 20)
+LONGEST_LINE = 4096
+TITLES, FINAL = "# iterations |", "Final:"
+_FIGURE = re.compile(r"\d[\d,]{0,24}(?:\.\d{1,9})?|-?(?:nan|inf)")
+_TITLE_OF_TIMES = re.compile(r"\b(overhead|latency) \(usec\)")
+_PERCENTILE = re.compile(r"(\d{1,3}\.\d)(?:%ile|_percentile_lat)|\b(typical)")
+_CSV = re.compile(r"(?:^|,)iterations,[\w.]{1,24}_lat,avg_lat,overall_lat,avg_bw,")
+_BOX = re.compile(r"\| (API|Test|Send memory|Recv memory|Message size): +(.*?)\s*\|?\s*$")
+_TEST_TITLE = re.compile(r"\| +Test +\|")  # with -f: each row is of another test
+_THREAD = re.compile(r"\[thread (\d{1,5})\]")
+_TEST = re.compile(r"\b(?!ib_)(?:[a-z]+_){1,5}(?:bw|lat|mr)\b|\bucp_get\b")
+_NIC = re.compile(r"\b((?:mlx[45]|bnxt_re|irdma|rdmap|efa|rocep|ibp)[\w]{0,24})(?::\d{1,2})?[/\s,]")
+ALL_FIGURES, SUM_OF_THREADS = 8, 4
+
+
+@dataclass(slots=True)
+class _ServerBox:
+    """The server's description of a test, and the number of its line."""
+
+    line: int
+    values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int | None:
+        text = self.values.get("Message size", "")
+        return int(text) or None if re.fullmatch(r"\d{1,15}", text) else None
+
+
+@dataclass(slots=True)
+class _Printed:
+    """The last row of a test. `threads` are the numbers of those that reported."""
+
+    line: int
+    figures: list[float]  # of the row: times in us, MiB/s, messages/s
+    sizes: Range
+    kind: str
+    percentile: float
+    threads: set[int]
+    test: str
+
+
+@dataclass(slots=True)
+class _Log:
+    """What was read so far; `open` is the progress of each thread of a test that has not ended."""
+
+    printed: list[_Printed] = field(default_factory=list)
+    boxes: list[_ServerBox] = field(default_factory=list)
+    nics: dict[str, None] = field(default_factory=dict)  # a set that keeps the order
+    open: dict[int, _Printed] = field(default_factory=dict)
+    skipped: int = 0
+    kind: str = ""
+    percentile: float = 50.0
+    csv: bool = False
+    table: bool = False
+    final_only: bool = False
+    has_final: bool = False  # whether a test that ended has a final row, marked as such
+    unended: int = 0
+    name: list[str] = field(default_factory=list)  # of the open test, in CSV
+    test: str = ""
+
+    def line(self, at: int, text: str) -> None:
+        box = _BOX.search(text)
+        if box is not None:
+            self._boxed(at, box[1], box[2])
+        elif _CSV.search(text) or TITLES in text or _TITLE_OF_TIMES.search(text):
+            self._titles(text)
+        elif not (self.table and self._row(at, text)):
+            self._other(text)
+
+    def _boxed(self, at: int, name: str, value: str) -> None:
+        if name == "API" or not self.boxes:
+            self.boxes.append(_ServerBox(at))
+        self.boxes[-1].values[name] = value
+
+    def _titles(self, text: str) -> None:
+        self.end_test()
+        times = _TITLE_OF_TIMES.search(text)
+        if times is not None:  # the line above that of the columns
+            self.kind = {"overhead": BANDWIDTH, "latency": LATENCY}[times[1]]
+            return
+        self.table, self.csv = True, TITLES not in text
+        self.final_only = _TEST_TITLE.search(text) is not None
+        self.has_final = "Stage" in text
+        if self.csv or not (self.final_only or self.has_final):
+            self.kind = ""  # `latency` stands above all tests there
+        rank = _PERCENTILE.search(text)
+        self.percentile = float(rank[1]) if rank is not None and rank[1] else 50.0
+
+    def _other(self, text: str) -> None:
+        if text.startswith("+") and not text.startswith("+--"):
+            self.end_test()  # the name of a test of a batch file
+        self.nics.update(dict.fromkeys(match[1] for match in _NIC.finditer(f"{text} ")))
+        if test := _TEST.findall(text):
+            self.test = test[-1]
+
+    def _row(self, at: int, text: str) -> bool:
+        """Take a row; False for another line."""
+        words = (text.replace(",", " ") if self.csv else text).replace("]", "] ").split()
+        figures = _run_of_figures(words)
+        count = next((n for n in (ALL_FIGURES, SUM_OF_THREADS) if len(figures) in (n, n + 1)), 0)
+        finite = all(word[0].isdigit() for word in figures)
+        if not (count and finite):
+            broken = bool(count) or FINAL in text
+            self.skipped += broken
+            return broken
+        row = self._printed(at, [float(word.replace(",", "")) for word in figures[-count:]], text)
+        if row is None:
+            self.skipped += 1
+            return True
+        thread = _THREAD.search(text)
+        if thread is not None:
+            self.open[int(thread[1])] = row
+        elif FINAL in text or self.final_only or count == SUM_OF_THREADS:
+            row.threads = {0} if count == ALL_FIGURES else set(self.open)
+            self.open.clear()
+            self.printed.append(row)
+        else:  # the last one counts: in CSV before a row of another name, else before other titles
+            name = text.split(",")[: -ALL_FIGURES if self.csv else 0]
+            if name != self.name:
+                self.end_test()
+            self.name, self.open = name, {0: row}
+        return True
+
+    def _printed(self, at: int, figures: list[float], text: str) -> _Printed | None:
+        """The row; None for one whose figures are all 0."""
+        if len(figures) == SUM_OF_THREADS:
+            sizes = Range.quotient(figures[2], 0.005, figures[3], 0.5, MIB)
+        else:
+            sizes = Range.product(figures[5], 0.005, figures[3], 0.0005, MIB * US)
+        time_us = figures[1] if len(figures) == SUM_OF_THREADS else figures[3]
+        if not time_us:
+            return None
+        name = _TEST.search(text)
+        return _Printed(
+            at, figures, sizes, self.kind, self.percentile, set(), name[0] if name else self.test
+        )
+
+    def end_test(self) -> None:
+        """Take the last progress of a test without a final row: of several threads their sum."""
+        rows = list(self.open.values())
+        self.open.clear()
+        if not rows:
+            return
+        self.unended += self.has_final
+        row = rows[-1]
+        row.threads = set(range(len(rows)))
+        if len(rows) > 1:
+            rate, messages = sum(each.figures[5] for each in rows), sum(r.figures[7] for r in rows)
+            time_us = sum(each.figures[3] for each in rows) / len(rows)
+            row.figures = [row.figures[0], time_us, rate, messages]
+        self.printed.append(row)
+
+
+def _run_of_figures(words: Sequence[str]) -> list[str]:
+    """The first words of a line that are figures, one after the other."""
+    figures: list[str] = []
+    for word in words:
+        if _FIGURE.fullmatch(word):
+            figures.append(word)
+        elif figures:
+            break
+    return figures
+
+
+def read(text: str) -> TransferReport:
+    """All tests of the output, without rows if it has none; lines may have labels before them."""
+    log = _Log()
+    lines = text.split("\n")
+    if len(_run_of_figures(lines[-1].split())) <= SUM_OF_THREADS + 1:
+        lines.pop()  # without its end, the last figure may be cut; of a longer row it is not used
+    for at, line in enumerate(lines):
+        if len(line) <= LONGEST_LINE:
+            log.line(at, line.rstrip())
+    log.end_test()
+    report = TransferReport(program=UCX_PERFTEST, skipped=log.skipped, unended=log.unended)
+    for printed in log.printed:
+        _add(report, printed, _box_of(printed, log.boxes), list(log.nics))
+    return report
+
+
+def _box_of(printed: _Printed, boxes: Sequence[_ServerBox]) -> _ServerBox | None:
+    """The nearest box of a size that fits the row."""
+    fitting = [box for box in boxes if box.size is not None and box.size in printed.sizes]
+    return min(fitting, key=lambda box: abs(box.line - printed.line), default=None)
+
+
+def _add(
+    report: TransferReport, printed: _Printed, box: _ServerBox | None, nics: list[str]
+) -> None:
+    """Add the row, in the run that has the same description, or in a new one."""
+    values = box.values if box else {}
+    test = values.get("Test") or printed.test
+    kind = printed.kind
+    for word, means in ((BANDWIDTH, BANDWIDTH), ("_bw", BANDWIDTH), ("lat", LATENCY)):
+        kind = kind or (means if word in test else "")
+    run = TransferRun(
+        operation=test,
+        kind=kind,
+        source=values.get("Send memory", ""),
+        target=values.get("Recv memory", ""),
+        threads=len(printed.threads) or None,
+        nics=nics,
+    )
+    if run not in report.runs:
+        report.runs.append(run)
+    figures = printed.figures
+    several = len(figures) == SUM_OF_THREADS
+    size = box.size if box else message_size(printed.sizes)
+    percentile_s = None if several or kind != LATENCY else figures[1] * US or None
+    report.rows.append(
+        Transfer(
+            run=report.runs.index(run),
+            size_bytes=size,
+            derived=box is None and size is not None,
+            rate=figures[2 if several else 5] * MIB,
+            time_s=figures[1 if several else 3] * US,
+            median_s=percentile_s if printed.percentile == 50 else None,
+            p99_s=percentile_s if printed.percentile == 99 else None,
+        )
+    )
