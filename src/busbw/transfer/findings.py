@@ -19,7 +19,8 @@ from busbw.model.systems import System
 from busbw.transfer.types import LATENCY, NIXLBENCH, Transfer, TransferReport, TransferRun
 from busbw.ui.number_formats import bandwidth_text, nominal_text, time_text
 
-ROWS, FIGURES, ONE_AT_A_TIME = "transfer.rows", "transfer.figures", "transfer.latency"
+ROWS, END, FIGURES = "transfer.rows", "transfer.end", "transfer.figures"
+ONE_AT_A_TIME = "transfer.latency"
 PLATEAU, DROP, SLOW, NIC = "transfer.plateau", "transfer.drop", "transfer.slow", "transfer.nic"
 # Powers of the size by which the rate grows: above the first it is not at the plateau, from the
 # second on the fixed time is 41 % of the time or more.
@@ -107,7 +108,7 @@ def findings(report: TransferReport, system: System | None) -> list[RunFinding]:
     if report.unended:
         what = "table" if report.program == NIXLBENCH else "test"
         message = f"{counted(report.unended, what)} did not end: these are the rows so far"
-        found.append(RunFinding(ROWS, Verdict.WARN, message))
+        found.append(RunFinding(END, Verdict.WARN, message))
     for run in range(len(report.runs)):
         name = f"table {run + 1}: " if len(report.runs) > 1 else ""
         of_run = _of_run(report, run, system)

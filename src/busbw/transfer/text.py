@@ -20,7 +20,8 @@ def render(report: TransferReport, width: int | None = None) -> str:
         rows = report.rows_of(number)
         if not rows:
             continue
-        parts.append(wrapped(f"# {described(report, run)}\n", width))
+        number_text = f"table {number + 1}: " if len(report.runs) > 1 else ""
+        parts.append(wrapped(f"# {number_text}{described(report, run)}\n", width))
         parts.append(aligned(list(_columns(report, run, rows)), rows, width, DROP_ORDER) + "\n")
     derived = DERIVED if any(row.derived for row in report.rows) else ""
     findings = "".join(wrapped(finding_text(finding), width) for finding in report.findings)

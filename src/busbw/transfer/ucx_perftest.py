@@ -51,15 +51,17 @@ class _ServerBox:
 
 @dataclass(slots=True)
 class _Printed:
-    """The last row of a test. `threads` are the numbers of those that reported."""
+    """The last row of a test: `rate` is in MiB/s. `threads` are those that reported, if known."""
 
     line: int
-    figures: list[float]  # of the row: times in us, MiB/s, messages/s
+    time_us: float
+    rate: float
+    percentile_us: float | None
+    percentile: float
     sizes: Range
     kind: str
-    percentile: float
-    threads: set[int]
     test: str
+    threads: int | None = None
 
 
 @dataclass(slots=True)
@@ -127,14 +129,13 @@ class _Log:
             self.skipped += broken
             return broken
         row = self._printed(at, [float(word.replace(",", "")) for word in figures[-count:]], text)
-        if row is None:
-            self.skipped += 1
-            return True
         thread = _THREAD.search(text)
-        if thread is not None:
+        if not row.time_us or (thread and count == SUM_OF_THREADS):
+            self.skipped += 1
+        elif thread is not None:
             self.open[int(thread[1])] = row
         elif FINAL in text or self.final_only or count == SUM_OF_THREADS:
-            row.threads = {0} if count == ALL_FIGURES else set(self.open)
+            row.threads = 1 if count == ALL_FIGURES else len(self.open) or None
             self.open.clear()
             self.printed.append(row)
         else:  # the last one counts: in CSV before a row of another name, else before other titles
@@ -144,18 +145,24 @@ class _Log:
             self.name, self.open = name, {0: row}
         return True
 
-    def _printed(self, at: int, figures: list[float], text: str) -> _Printed | None:
-        """The row; None for one whose figures are all 0."""
+    def _printed(self, at: int, figures: list[float], text: str) -> _Printed:
+        percentile_us = None
         if len(figures) == SUM_OF_THREADS:
-            sizes = Range.quotient(figures[2], 0.005, figures[3], 0.5, MIB)
+            _, time_us, rate, messages = figures
+            sizes = Range.quotient(rate, 0.005, messages, 0.5, MIB)
         else:
-            sizes = Range.product(figures[5], 0.005, figures[3], 0.0005, MIB * US)
-        time_us = figures[1] if len(figures) == SUM_OF_THREADS else figures[3]
-        if not time_us:
-            return None
+            _, percentile_us, _, time_us, _, rate, _, _ = figures
+            sizes = Range.product(rate, 0.005, time_us, 0.0005, MIB * US)
         name = _TEST.search(text)
         return _Printed(
-            at, figures, sizes, self.kind, self.percentile, set(), name[0] if name else self.test
+            line=at,
+            time_us=time_us,
+            rate=rate,
+            percentile_us=percentile_us,
+            percentile=self.percentile,
+            sizes=sizes,
+            kind=self.kind,
+            test=name[0] if name else self.test,
         )
 
     def end_test(self) -> None:
@@ -166,11 +173,11 @@ class _Log:
             return
         self.unended += self.has_final
         row = rows[-1]
-        row.threads = set(range(len(rows)))
+        row.threads = len(rows)
         if len(rows) > 1:
-            rate, messages = sum(each.figures[5] for each in rows), sum(r.figures[7] for r in rows)
-            time_us = sum(each.figures[3] for each in rows) / len(rows)
-            row.figures = [row.figures[0], time_us, rate, messages]
+            row.percentile_us = None
+            row.time_us = sum(each.time_us for each in rows) / len(rows)
+            row.rate = sum(each.rate for each in rows)
         self.printed.append(row)
 
 
@@ -197,7 +204,10 @@ def read(text: str) -> TransferReport:
     log.end_test()
     report = TransferReport(program=UCX_PERFTEST, skipped=log.skipped, unended=log.unended)
     for printed in log.printed:
-        _add(report, printed, _box_of(printed, log.boxes), list(log.nics))
+        box = _box_of(printed, log.boxes)
+        if box is not None:
+            log.boxes.remove(box)  # each is of one test
+        _add(report, printed, box, list(log.nics))
     return report
 
 
@@ -221,22 +231,22 @@ def _add(
         kind=kind,
         source=values.get("Send memory", ""),
         target=values.get("Recv memory", ""),
-        threads=len(printed.threads) or None,
+        threads=printed.threads,
         nics=nics,
     )
     if run not in report.runs:
         report.runs.append(run)
-    figures = printed.figures
-    several = len(figures) == SUM_OF_THREADS
     size = box.size if box else message_size(printed.sizes)
-    percentile_s = None if several or kind != LATENCY else figures[1] * US or None
+    percentile_s = printed.percentile_us * US if printed.percentile_us else None
+    if kind != LATENCY:
+        percentile_s = None
     report.rows.append(
         Transfer(
             run=report.runs.index(run),
             size_bytes=size,
             derived=box is None and size is not None,
-            rate=figures[2 if several else 5] * MIB,
-            time_s=figures[1 if several else 3] * US,
+            rate=printed.rate * MIB,
+            time_s=printed.time_us * US,
             median_s=percentile_s if printed.percentile == 50 else None,
             p99_s=percentile_s if printed.percentile == 99 else None,
         )
