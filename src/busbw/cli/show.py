@@ -77,8 +77,8 @@ OF_PATTERNS = ("rows", "calls", "source")
     "--system",
     default=None,
     callback=not_empty,
-    help="of nixlbench and ucx_perftest: the hosts, like p5.48xlarge or h100x8, with whose NICs the"
-    " rates are compared",
+    help="of nixlbench and ucx_perftest: the GPU and how many a host has, like h100x8, or a cloud's"
+    " host, like p5.48xlarge, with whose NICs the rates are compared",
 )
 @click.option("--output", type=File(written=True), help="write to this file, not to stdout")
 def command(

@@ -35,7 +35,7 @@ GOOD = 0.9  # of the data that a NIC can carry
 
 
 @dataclass(frozen=True, slots=True)
-class _Series:
+class _SizeSeries:
     """The rows of a run in which only one size grows, smallest first: the block's or message's, or
     with one block size the batch.
     """
@@ -49,9 +49,8 @@ class _Series:
 
     @property
     def before(self) -> Transfer | None:
-        """The fastest of the rows before the largest; None if it alone has a rate."""
-        rows = [row for row in self.rows[:-1] if row.rate and self.largest.rate]
-        return max(rows, key=lambda row: row.rate, default=None)
+        """The fastest of the rows before the largest; None without one."""
+        return max(self.rows[:-1], key=lambda row: row.rate, default=None)
 
     @property
     def growth(self) -> float | None:
@@ -71,11 +70,16 @@ def _bytes(row: Transfer) -> int:
     return (row.size_bytes or 1) * row.batch
 
 
-def series_of(report: TransferReport, run: int) -> _Series | None:
+def series_of(report: TransferReport, run: int) -> _SizeSeries | None:
     """The series that tells of the plateau: at the largest batch by block, if there are several
-    blocks. The best of rows of one size counts. None if no size is known.
+    blocks. The best of rows of one size counts. None if no row has a size and
+    a rate.
     """
-    rows = [row for row in report.rows_of(run) if row.size_bytes]
+    rows = [
+        row
+        for row in report.rows_of(run)
+        if row.size_bytes and row.batch and 0 < row.rate < math.inf
+    ]
     if not rows:
         return None
     batch = max(row.batch for row in rows)
@@ -88,7 +92,7 @@ def series_of(report: TransferReport, run: int) -> _Series | None:
     name = "message"
     if report.program == NIXLBENCH:
         name = "block" if by_block else "batch"
-    return _Series([best[size] for size in sorted(best)], name)
+    return _SizeSeries([best[size] for size in sorted(best)], name)
 
 
 def judged(report: TransferReport, system: System) -> TransferReport:
@@ -132,8 +136,9 @@ def _of_run(report: TransferReport, at: int, system: System | None) -> Iterator[
         yield RunFinding(PLATEAU, Verdict.SKIP, message)
         return
     if series is None:
-        message = "no message size is known, so neither is whether the rate still grows"
-        yield RunFinding(PLATEAU, Verdict.UNKNOWN, message, fix="add the output of the server")
+        message = "no row has a size and a rate, so whether the rate still grows is not known"
+        fix = "measure larger messages, or add the output of the server"
+        yield RunFinding(PLATEAU, Verdict.UNKNOWN, message, fix=fix)
         return
     falls = series.largest.rate < DROPPED * series.peak.rate
     yield _drop(run, series) if falls else _plateau(report, series)
@@ -178,7 +183,7 @@ def _figures(report: TransferReport, at: int) -> RunFinding | None:
         if row.request_s is None or row.request_s < LEAST_TIME_S or not row.size_bytes:
             continue
         possible = row.size_bytes * report.in_flight(row) * devices / row.request_s
-        if row.rate > TIMES_OVER * possible:
+        if 0 < TIMES_OVER * possible < row.rate:
             return _excluded(report, row, possible)
     return None
 
@@ -213,7 +218,7 @@ def _excluded(report: TransferReport, row: Transfer, possible: float) -> RunFind
     )
 
 
-def _plateau(report: TransferReport, series: _Series) -> RunFinding:
+def _plateau(report: TransferReport, series: _SizeSeries) -> RunFinding:
     row, growth = series.largest, series.growth
     alone = report.program == NIXLBENCH and report.in_flight(row) == 1
     before = series.before
@@ -224,7 +229,7 @@ def _plateau(report: TransferReport, series: _Series) -> RunFinding:
         return RunFinding(PLATEAU, Verdict.UNKNOWN, message, fix=_MORE_SIZES[series.by])
     evidence = f"{_rate(before.rate)} at {_at(before)}, {_rate(row.rate)} at {_at(row)}"
     if growth <= GROWS:
-        message = f"at the plateau: the rate grows no more at {_at(row)}"
+        message = f"at the plateau: the rate hardly grows any more at {_at(row)}"
         return RunFinding(PLATEAU, Verdict.PASS, message, evidence)
     if alone and growth >= MOSTLY_FIXED:
         return _one_at_a_time(row, evidence)
@@ -256,7 +261,7 @@ def _one_at_a_time(row: Transfer, evidence: str) -> RunFinding:
     )
 
 
-def _drop(run: TransferRun, series: _Series) -> RunFinding:
+def _drop(run: TransferRun, series: _SizeSeries) -> RunFinding:
     peak, last = series.peak, series.largest
     fix = f"repeat it; if it falls again, send at most {_at(peak)} at a time"
     if run.is_storage:
@@ -269,7 +274,7 @@ def _drop(run: TransferRun, series: _Series) -> RunFinding:
     )
 
 
-def _slow(series: _Series) -> RunFinding:
+def _slow(series: _SizeSeries) -> RunFinding:
     peak = series.peak
     return RunFinding(
         SLOW,
@@ -291,7 +296,7 @@ def _without_system(report: TransferReport) -> RunFinding:
     )
 
 
-def _nic(run: TransferRun, series: _Series, system: System, *, settled: bool) -> RunFinding:
+def _nic(run: TransferRun, series: _SizeSeries, system: System, *, settled: bool) -> RunFinding:
     rate, one = series.peak.rate, system.payload_nic
     name = system.name or system.gpu
     if not (system.nics and one):

@@ -26,7 +26,7 @@ _LAST_FIGURE = re.compile(r"\d\.\d$")  # of all columns after the rates, since 0
 
 
 @dataclass(slots=True)
-class _Reading:
+class _TableReading:
     """What was read so far. `options` are those since the last configuration, `titles` those of
     the table that goes on.
     """
@@ -76,7 +76,7 @@ class _Reading:
 
 def read(text: str) -> TransferReport:
     """All tables of the output, without rows if it has none; lines may have labels before them."""
-    reading = _Reading()
+    reading = _TableReading()
     lines = text.splitlines(keepends=True)
     for line in lines:
         if len(line) <= LONGEST_LINE:

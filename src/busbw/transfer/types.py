@@ -94,9 +94,8 @@ class TransferReport(
         for row in self.rows:
             if row.run not in range(len(self.runs)):
                 raise ValueError(f"a row is of run {row.run}, but there are {len(self.runs)} runs")
-            size = 1 if row.size_bytes is None else row.size_bytes
-            if min(size, row.batch, row.time_s, row.rate) < 0 or not size or not row.batch:
-                raise ValueError("a row has a figure below 0, or a size of 0")
+            if min(row.size_bytes or 0, row.batch, row.time_s, row.rate) < 0:
+                raise ValueError("a row has a figure below 0")
 
     def rows_of(self, run: int) -> list[Transfer]:
         return [row for row in self.rows if row.run == run]

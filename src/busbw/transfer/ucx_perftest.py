@@ -65,7 +65,7 @@ class _Printed:
 
 
 @dataclass(slots=True)
-class _Log:
+class _TestLog:
     """What was read so far; `open` is the progress of each thread of a test that has not ended."""
 
     printed: list[_Printed] = field(default_factory=list)
@@ -194,7 +194,7 @@ def _run_of_figures(words: Sequence[str]) -> list[str]:
 
 def read(text: str) -> TransferReport:
     """All tests of the output, without rows if it has none; lines may have labels before them."""
-    log = _Log()
+    log = _TestLog()
     lines = text.split("\n")
     if len(_run_of_figures(lines[-1].split())) <= SUM_OF_THREADS + 1:
         lines.pop()  # without its end, the last figure may be cut; of a longer row it is not used

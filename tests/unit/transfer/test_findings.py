@@ -1,5 +1,6 @@
 """What is said of rates that grow, that are at their plateau, that no link has, and of NICs."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,9 @@ from transfer_outputs import configuration, nixlbench, row, table
 
 from busbw.core.finding import RunFinding, Verdict
 from busbw.model.systems import parse_system
-from busbw.transfer import findings, read
+from busbw.transfer import findings, read, text
 from busbw.transfer.findings import DROP, END, FIGURES, NIC, ONE_AT_A_TIME, PLATEAU, ROWS, SLOW
-from busbw.transfer.types import TransferReport
+from busbw.transfer.types import NIXLBENCH, Transfer, TransferReport, TransferRun
 
 MIB = 1 << 20
 SMALL = [4096, 8192, 16384, 32768, 65536]
@@ -164,3 +165,17 @@ def test_a_sweep_of_ucx_perftest_is_judged_like_one_of_nixlbench(recorded: Path)
     output = (recorded / "ucx_perftest" / "sizes.txt").read_text()
     assert verdicts(output) == {PLATEAU: PASS, NIC: UNKNOWN}
     assert verdicts(output.replace("8045.08", "14934.00")) == {PLATEAU: WARN, NIC: UNKNOWN}
+
+
+@pytest.mark.parametrize("rate", [0.0, math.inf, math.nan])
+@pytest.mark.parametrize("size", [0, None, 1 << 20])
+def test_a_file_with_odd_figures_is_judged(rate: float, size: int | None) -> None:
+    rows = [
+        Transfer(run=0, size_bytes=size, batch=batch, rate=rate, time_s=0.0, request_s=request_s)
+        for batch, request_s in ((0, None), (1, 0.0), (2, 1e-3))
+    ]
+    odd = TransferReport(
+        program=NIXLBENCH, runs=[TransferRun(depth=0, devices=0, threads=0)], rows=rows
+    )
+    assert findings.judged(odd, parse_system("h100x8")).findings
+    assert text.render(odd, 80)
