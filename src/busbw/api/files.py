@@ -32,10 +32,11 @@ def load(
 ) -> FileObject:
     """What is in a file that `busbw show` reads, also compressed with gzip.
 
-    A measurement is a Result, or another Outcome. A check, a link test, a comparison or a
-    prediction is its report; a snapshot or a kernel log is the CheckReport of its checks. A capture
-    or trace of an application is a Pattern; so is a directory with those of all ranks. A directory
-    of snapshots is a ClusterReport. A watch is a list of its intervals.
+    A measurement is a Result, or another Outcome. A check, a link test, a comparison, a prediction
+    or the output of nixlbench or ucx_perftest is its report; a snapshot or a kernel log is the
+    CheckReport of its checks. A capture or trace of an application is a Pattern; so is a directory
+    with those of all ranks. A directory of snapshots is a ClusterReport. A watch is a list of its
+    intervals.
 
     `collective` is that of a log that does not name it; `table` chooses one of several in a log,
     from 1 on. UsageError for a file that cannot be read, is broken, or holds none of these.

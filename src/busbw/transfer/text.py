@@ -9,6 +9,7 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, finding_text, text_or_unknown, time_text
 
 DROP_ORDER = ("median", "all pairs (GB/s)", "request")
+TENTHS_BELOW_S = 1e-4  # above, time_text has no more digits
 DERIVED = (
     "# sizes follow from rate and time; ucx_perftest's server prints them, and the kind of memory\n"
 )
@@ -37,7 +38,7 @@ def described(report: TransferReport, run: TransferRun) -> str:
     elif run.source or run.target:
         memory = f" from {run.source or 'unknown'} to {run.target or 'unknown'} memory"
     what = run.operation or ("latency" if run.kind == LATENCY else "transfers")
-    facts = [f"{what}{memory}", run.scheme]
+    facts = [f"{what}{memory}", "" if run.source or run.target else "memory not named", run.scheme]
     if run.threads is not None:
         facts.append(counted(run.threads, "thread"))
     if run.depth > 1:
@@ -78,11 +79,17 @@ def _columns(
     title = "time per block" if nixl else "time per message"
     if run.kind == LATENCY:
         title = "mean latency"
-    yield Column(title=title, value=lambda row: time_text(row.time_s))
+    yield _time(title, "time_s", nixl=nixl)
     for title, name in (("request", "request_s"), ("median", "median_s"), ("99 %", "p99_s")):
         if any(getattr(row, name) is not None for row in rows):
-            yield _time(title, name)
+            yield _time(title, name, nixl=nixl)
 
 
-def _time(title: str, name: str) -> Column:
-    return Column(title=title, value=lambda row: text_or_unknown(getattr(row, name), time_text))
+def _time(title: str, name: str, *, nixl: bool) -> Column:
+    text = _tenths_text if nixl else time_text
+    return Column(title=title, value=lambda row: text_or_unknown(getattr(row, name), text))
+
+
+def _tenths_text(seconds: float) -> str:
+    """As time_text, without more digits than nixlbench prints: tenths of a microsecond."""
+    return f"{seconds * 1e6:.1f} us" if seconds < TENTHS_BELOW_S else time_text(seconds)

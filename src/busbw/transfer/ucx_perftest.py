@@ -120,8 +120,9 @@ class _TestLog:
 
     def _row(self, at: int, text: str) -> bool:
         """Take a row; False for another line."""
-        words = (text.replace(",", " ") if self.csv else text).replace("]", "] ").split()
-        figures = _run_of_figures(words)
+        thread = _THREAD.search(text)
+        row_text = text[thread.end() :] if thread else text.rpartition(FINAL)[2]
+        figures = _run_of_figures((row_text.replace(",", " ") if self.csv else row_text).split())
         count = next((n for n in (ALL_FIGURES, SUM_OF_THREADS) if len(figures) in (n, n + 1)), 0)
         finite = all(word[0].isdigit() for word in figures)
         if not (count and finite):
@@ -129,7 +130,6 @@ class _TestLog:
             self.skipped += broken
             return broken
         row = self._printed(at, [float(word.replace(",", "")) for word in figures[-count:]], text)
-        thread = _THREAD.search(text)
         if not row.time_us or (thread and count == SUM_OF_THREADS):
             self.skipped += 1
         elif thread is not None:

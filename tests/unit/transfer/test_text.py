@@ -17,8 +17,8 @@ SHOWN = """\
 # nixlbench, UCX: WRITE from VRAM to VRAM memory, pairwise SG, 4 threads, 2
   requests in flight, NICs mlx5_0, mlx5_1
  block  batch   GB/s  time per block   request      99 %
- 4 KiB      8   5.75         2.80 us  22.00 us  26.40 us
- 1 MiB      8  45.72        91.70 us  733.1 us  879.7 us
+ 4 KiB      8   5.75          2.8 us   22.0 us   26.4 us
+ 1 MiB      8  45.72         91.7 us  733.1 us  879.7 us
 16 MiB      8  46.92        1.430 ms  11.44 ms  13.73 ms
 
 WARN    1 table did not end: these are the rows so far  [transfer.end]

@@ -79,6 +79,14 @@ def test_options_change_the_form_not_the_row(
     assert (row.size_bytes, row.rate, row.derived) == (size, pytest.approx(rate * MIB), True)
 
 
+@pytest.mark.parametrize("label", ["1795992345.814839 ", "[1,0]<stdout>:", "0: ", "[node1] "])
+@pytest.mark.parametrize("name", ["sizes.txt", "two_threads.txt", "cut_off_two_threads.txt"])
+def test_labels_of_launchers_stand_before_lines(outputs: Path, name: str, label: str) -> None:
+    output = (outputs / name).read_text()
+    labeled = "".join(label + line for line in output.splitlines(keepends=True))
+    assert reader.read(labeled).rows == reader.read(output).rows
+
+
 def test_thousands_may_be_separated(outputs: Path) -> None:
     output = (outputs / "numeric.txt").read_text()
     separated = output.replace(" 20000 ", "20,000 ").replace("176813 ", "176,813")
