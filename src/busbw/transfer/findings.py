@@ -182,7 +182,7 @@ def _figures(report: TransferReport, at: int) -> RunFinding | None:
             )
         if row.request_s is None or row.request_s < LEAST_TIME_S or not row.size_bytes:
             continue
-        possible = row.size_bytes * report.in_flight(row) * devices / row.request_s
+        possible = row.size_bytes * report.in_flight(row) / row.request_s
         if 0 < TIMES_OVER * possible < row.rate:
             return _excluded(report, row, possible)
     return None

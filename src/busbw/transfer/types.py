@@ -105,4 +105,4 @@ class TransferReport(
         one has ended (`execTransferLoop`).
         """
         run = self.runs[row.run]
-        return row.batch * (run.threads or 1) * run.depth
+        return row.batch * (run.threads or 1) * run.depth * run.devices_in_process
