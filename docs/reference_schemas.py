@@ -22,6 +22,7 @@ RESULTS = {
     "busbw.plan/1": "Plan of a training",
     "busbw.replay/1": "Replay of a pattern",
     "busbw.backends/1": "Backends of a collective",
+    "busbw.overlap/1": "A collective beside other work",
 }
 # files of JSON lines: the schema is that of a line
 LINES = {pattern.SCHEMA, snapshot.SCHEMA} | {kind.name for kind in KINDS if kind.lines}

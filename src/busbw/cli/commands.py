@@ -58,6 +58,11 @@ BY_NAME: dict[str, CommandRow] = {
             "Find the fastest implementation of a collective at each size, in CUDA graphs too.",
         ),
         CommandRow(
+            "overlap",
+            MEASURE,
+            "Measure a collective and other work at the same time: what each costs the other.",
+        ),
+        CommandRow(
             "link", MEASURE, "Measure the links between hosts, and name slow hosts and pairs."
         ),
         CommandRow(

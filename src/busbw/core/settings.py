@@ -46,7 +46,7 @@ class Setting(NamedTuple):
         return PREFIX + self.key.upper()
 
 
-_STARTS_RANKS = ("run", "backends", "train", "plan", "tune", "replay")
+_STARTS_RANKS = ("run", "backends", "overlap", "train", "plan", "tune", "replay")
 _NAMES_HOSTS = (*_STARTS_RANKS, "link", "check", "check launch", "check job", "deploy")
 
 SETTINGS: tuple[Setting, ...] = (

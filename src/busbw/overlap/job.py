@@ -27,7 +27,7 @@ from busbw.measure.progress import Progress
 from busbw.measure.sweep import running, settled
 from busbw.overlap.loads import LOADS
 from busbw.overlap.together import InThreads, OnStreams, Together
-from busbw.overlap.types import OverlapJob, OverlapMeasured, OverlapResult, OverlapRow, Side
+from busbw.overlap.types import OverlapJob, OverlapMeasured, OverlapResult, OverlapRow, OverlapSide
 
 LONG_S = 2e-3  # a timed side takes about so long
 MOST = 64  # operations of a timed side: all are enqueued before the first runs
@@ -94,6 +94,8 @@ class OverlapRun:
         place = party.local, party.color, self._control.process
         engine = TorchEngine(self._control, spec, *place, ctas=ctas)
         self._stack.enter_context(running(engine))
+        if ctas and not engine.asynchronous:
+            raise UsageError(f"--ctas {ctas}: the ranks run on CPUs, without NCCL", "leave it out")
         self._job = settled(self._job, engine)
         memory = engine.memory_bytes()
         largest = plan.capped_max(self._job.sweep, memory // 2 if memory else None)
@@ -138,6 +140,7 @@ class OverlapRun:
         """Measure and report one size."""
         collective, load = sides
         self._enter_phase("timing", short_size(size), Progress(size, 1))
+        together.warm(collective.launches, load.launches)
         for number, side in enumerate(sides):
             self._choose_operations(together, side, is_load=number == 1)
         wrong = self._wrong(together, load, *checked)
@@ -155,8 +158,10 @@ class OverlapRun:
         row = OverlapRow(
             size_bytes=size,
             ctas=ctas,
-            collective=Side(operations=collective.operations, alone_s=alone[0], beside_s=beside[0]),
-            load=Side(operations=load.operations, alone_s=alone[1], beside_s=beside[1]),
+            collective=OverlapSide(
+                operations=collective.operations, alone_s=alone[0], beside_s=beside[0]
+            ),
+            load=OverlapSide(operations=load.operations, alone_s=alone[1], beside_s=beside[1]),
         )
         if self._control.process == 0:
             self._emit(OverlapMeasured(row, wrong))

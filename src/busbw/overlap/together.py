@@ -17,6 +17,9 @@ JOIN_LIMIT_S = 600.0  # for a thread; the watchdog ends a job that makes no prog
 class Together(Protocol):
     """Runs operations of both sides, each side in its order."""
 
+    def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
+        """Run each once, where it will be timed: what it allocates must not wait."""
+
     def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
         """Seconds from the common start to the end of each side; 0 for a side without any."""
 
@@ -33,6 +36,15 @@ class OnStreams:
         self._begin, self._end, self._other_end = (
             torch.cuda.Event(enable_timing=True) for _ in range(3)
         )
+
+    def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
+        """See Together."""
+        for launch in first:
+            launch()
+        with torch.cuda.stream(self._other):
+            for launch in second:
+                launch()
+        torch.cuda.synchronize()
 
     def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
         """See Together."""
@@ -61,12 +73,16 @@ class OnStreams:
 class InThreads:
     """On a CPU: the second side in a thread of its own. Both wait for each other to start."""
 
+    def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
+        """See Together."""
+        self.take(first, second)
+
     def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
         """See Together. An error of either side is raised when both have ended."""
-        started = threading.Barrier(2)
-        other = _Worker(second, started)
+        both = threading.Barrier(2)
+        other = _Worker(second, both)
         other.start()
-        main = _Worker(first, started)
+        main = _Worker(first, both)
         main.run()
         other.join(JOIN_LIMIT_S)
         for worker in (main, other):
@@ -76,14 +92,14 @@ class InThreads:
 
 
 class _Worker(threading.Thread):
-    def __init__(self, launches: Sequence[Launch], started: threading.Barrier) -> None:
+    def __init__(self, launches: Sequence[Launch], both: threading.Barrier) -> None:
         super().__init__(daemon=True)
-        self._launches, self._started = launches, started
+        self._launches, self._both = launches, both
         self.took_s = 0.0
         self.error: Exception | None = None
 
     def run(self) -> None:
-        self._started.wait()
+        self._both.wait(JOIN_LIMIT_S)
         began_s = time.perf_counter()
         try:
             for launch in self._launches:

@@ -32,7 +32,7 @@ class OverlapJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="o
     rounds: int = 20
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class OverlapSide(msgspec.Struct, frozen=True, kw_only=True):
     """The collective, or the load. Each time is of `operations` operations on the slowest rank:
     alone, and while the other side runs from before their start until after their end.
     """
@@ -57,8 +57,8 @@ class OverlapRow(msgspec.Struct, kw_only=True):
 
     size_bytes: int
     ctas: Annotated[int, Meta(description="at most; 0: NCCL's choice")]
-    collective: Side
-    load: Side
+    collective: OverlapSide
+    load: OverlapSide
 
     @property
     def gain(self) -> float:

@@ -15,6 +15,9 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.extensions import ACCEL, FILES_OF_ACCEL, INSTALL_ACCEL, NotInstalled, added
 from busbw.core.result import Outcome, Result
+from busbw.overlap import html as overlap_html
+from busbw.overlap import text as overlap_text
+from busbw.overlap.types import OverlapResult
 from busbw.pattern import html as pattern_html
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
@@ -55,13 +58,19 @@ BACKENDS = ResultKind(
     lambda result, width, ran: backends_text.render(result, width),
     backends_html.parts,
 )
+OVERLAP = ResultKind(
+    OverlapResult,
+    lambda result: f"{result.spec.collective} beside {result.load}",
+    lambda result, width, ran: overlap_text.render(result, width),
+    overlap_html.parts,
+)
 # Before trainings and plans had schemas, they stood in busbw.result/1 under these keys.
 OLDER_KEYS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
 
 
 def kinds() -> tuple[ResultKind, ...]:
     """All kinds, also of extensions."""
-    return (REPLAY, BACKENDS, *added("results"))
+    return (REPLAY, BACKENDS, OVERLAP, *added("results"))
 
 
 def structures() -> dict[str, type[Outcome]]:

@@ -18,7 +18,7 @@ from busbw.transfer.types import (
     TransferReport,
     TransferRun,
 )
-from busbw.transfer.ucx_size import Range, message_size
+from busbw.transfer.ucx_size import SizeRange, message_size
 
 US = 1e-6
 MIB = float(1 << 20)
@@ -58,7 +58,7 @@ class _Printed:
     rate: float
     percentile_us: float | None
     percentile: float
-    sizes: Range
+    sizes: SizeRange
     kind: str
     test: str
     threads: int | None = None
@@ -149,10 +149,10 @@ class _TestLog:
         percentile_us = None
         if len(figures) == SUM_OF_THREADS:
             _, time_us, rate, messages = figures
-            sizes = Range.quotient(rate, 0.005, messages, 0.5, MIB)
+            sizes = SizeRange.quotient(rate, 0.005, messages, 0.5, MIB)
         else:
             _, percentile_us, _, time_us, _, rate, _, _ = figures
-            sizes = Range.product(rate, 0.005, time_us, 0.0005, MIB * US)
+            sizes = SizeRange.product(rate, 0.005, time_us, 0.0005, MIB * US)
         name = _TEST.search(text)
         return _Printed(
             line=at,

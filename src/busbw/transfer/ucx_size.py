@@ -8,7 +8,7 @@ MOST_BYTES = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SizeRange:
     """The values that rounded figures allow."""
 
     low: float
@@ -20,7 +20,7 @@ class Range:
     @classmethod
     def product(
         cls, one: float, one_off: float, other: float, other_off: float, unit: float
-    ) -> "Range":
+    ) -> "SizeRange":
         """Of two figures, each within what it may be off."""
         low = max(0.0, one - one_off) * max(0.0, other - other_off)
         return cls(low * unit, (one + one_off) * (other + other_off) * unit)
@@ -28,14 +28,14 @@ class Range:
     @classmethod
     def quotient(
         cls, one: float, one_off: float, other: float, other_off: float, unit: float
-    ) -> "Range":
+    ) -> "SizeRange":
         """As `product`, of one figure divided by the other."""
         low = max(0.0, one - one_off) / (other + other_off)
         most = other - other_off
         return cls(low * unit, (one + one_off) / most * unit if most > 0 else math.inf)
 
 
-def message_size(sizes: Range) -> int | None:
+def message_size(sizes: SizeRange) -> int | None:
     """The roundest size in the range: a multiple of the largest power of 2 or 10. None if the
     range is too wide to tell, or has no integer.
     """

@@ -31,6 +31,7 @@ from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.job.types import JobReport
 from busbw.link.types import LinkReport
+from busbw.overlap.types import OverlapResult
 from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.types import Replay, ReplaySpec
 from busbw.report import results
@@ -255,6 +256,12 @@ def of_backends(verdict: Verdict, patch: Patch) -> Words:
     return ["backends", "--no-history"]
 
 
+def of_overlap(verdict: Verdict, patch: Patch) -> Words:
+    measured = OverlapResult(spec=SweepSpec(collective="all_reduce"), is_wrong=verdict is FAIL)
+    patch.setattr("busbw.cli.overlap.run", lambda *_: measured)
+    return ["overlap", "--no-history"]
+
+
 def of_capture(verdict: Verdict, _patch: Patch) -> Words:
     """A command that writes what ranks did record once: of both ranks, of one, or of none."""
     ranks = {PASS: (0, 1), FAIL: (0,), UNKNOWN: ()}[verdict]
@@ -273,6 +280,7 @@ def of_lab_status(verdict: Verdict, patch: Patch) -> Words:
 CASES: dict[str, Callable[[Verdict, Patch], Words]] = {
     "run": of_run,
     "backends": of_backends,
+    "overlap": of_overlap,
     "link": of_link,
     "predict": of_predict,
     "explain": of_explain,

@@ -12,7 +12,7 @@ from busbw.core.errors import UsageError
 from busbw.transfer import read, text
 from busbw.transfer import ucx_perftest as reader
 from busbw.transfer.types import BANDWIDTH, LATENCY
-from busbw.transfer.ucx_size import Range, message_size
+from busbw.transfer.ucx_size import SizeRange, message_size
 
 MIB = 1 << 20
 SIZES = [4096, 65536, MIB, 4 * MIB]
@@ -184,8 +184,8 @@ def test_a_round_size_follows_from_the_figures_as_printed(size: int, rate: float
     """Where the figures have the digits for it."""
     time_us = size / rate * 1e6
     printed_rate, printed_us = round(rate / MIB, 2), round(time_us, 3)
-    sizes = Range.product(printed_rate, 0.005, printed_us, 0.0005, MIB * 1e-6)
-    assert size in Range(sizes.low * (1 - 1e-9), sizes.high * (1 + 1e-9))
+    sizes = SizeRange.product(printed_rate, 0.005, printed_us, 0.0005, MIB * 1e-6)
+    assert size in SizeRange(sizes.low * (1 - 1e-9), sizes.high * (1 + 1e-9))
     assert message_size(sizes) in (size, None)
 
 

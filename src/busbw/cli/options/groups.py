@@ -132,6 +132,14 @@ BACKENDS: Groups = (
     ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
+OVERLAP: Groups = (
+    (MOST_USED, ("ranks", "hosts", "load", "ctas", "min_bytes", "max_bytes", "json_name")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
+    _SLURM,
+    ("What to measure", ("datatype", "step_factor", "rounds")),
+    ("Output", ("format_name", "force", "history")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
 CHECK: Groups = (
     (MOST_USED, ("hosts", "only", "skip", "layer", "files", "expect", "everything")),
     ("Machines", ("hostfile", "differences", "save", "force")),

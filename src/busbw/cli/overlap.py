@@ -1,0 +1,165 @@
+"""`busbw overlap`: a collective and other work at the same time."""
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import click
+
+from busbw.cli.keep import finishing, keep
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
+from busbw.cli.options.parameters import Seconds, argv, is_given
+from busbw.cli.options.sweep import sweep_option
+from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
+from busbw.cli.streams import print_out
+from busbw.cli.terminal import width
+from busbw.core.collectives import collective
+from busbw.core.errors import UsageError
+from busbw.core.options import BY_FIELD, LIMIT_S
+from busbw.core.result import Outcome
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.measure.events import Ended, Event
+from busbw.measure.record import RunRecord
+from busbw.measure.start import run
+from busbw.measure.target import LaunchTarget
+from busbw.overlap import text as overlap_text
+from busbw.overlap.types import COPY, GEMM, OverlapJob, OverlapResult
+
+DEFAULTS = {"min_bytes": 1 << 20, "max_bytes": 256 << 20, "step_factor": 4, "datatype": "bfloat16"}
+CPU_LARGEST = 16 << 20
+MOST_CTAS = 1024
+
+
+class OverlapOutput(RunOutput):
+    """Prints the table when all sizes are measured."""
+
+    def show(self, event: Event, result: Outcome) -> None:
+        if isinstance(event, Ended) and isinstance(result, OverlapResult):
+            print_out(overlap_text.render(result, width()))
+
+
+OUTPUTS = {"table": OverlapOutput, "json": JsonOutput}
+
+
+@click.command(
+    "overlap",
+    cls=GroupedCommand,
+    groups=groups.OVERLAP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("name", metavar="[COLLECTIVE]", default="all_reduce")
+@click.option(
+    "--beside",
+    "load",
+    default=GEMM,
+    show_default=True,
+    metavar="LOAD",
+    help=f"what runs at the same time: {GEMM} (products of matrices), {COPY} (in the GPU's memory),"
+    " or a collective on a communicator of its own",
+)
+@click.option(
+    "--ctas",
+    default="",
+    metavar="LIST",
+    help="most channels of NCCL, as NCCL_MAX_CTAS, each with an SM of its own: 4,8,16,any"
+    "  [default: any]",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(8, 1000),
+    default=20,
+    show_default=True,
+    help="times to measure each side alone and beside the other, in turn",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(zero=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="give up after this time without a completed operation; 0 = no limit",
+)
+@shared.start_options
+@shared.net_option
+@shared.dry_run_option
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(tuple(OUTPUTS)),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
+@shared.result_options
+@shared.no_history_option
+@shared.options(
+    *(
+        sweep_option(replace(BY_FIELD[field], run_default=default))
+        for field, default in DEFAULTS.items()
+    )
+)
+def command(
+    name: str,
+    load: str,
+    ctas: str,
+    rounds: int,
+    limit_s: float,
+    launch_limit_s: float,
+    net: str | None,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    history: bool,
+    dry_run: bool,
+    **fields: Any,
+) -> int:
+    """Measure COLLECTIVE and other work alone and at the same time, and say how much each slows the
+    other down.
+
+    PyTorch starts the ranks. Each side is timed while the other runs all the time.
+    """
+    format_name = "json" if json_name == "-" else format_name
+    where = LaunchTarget(**shared.take_where(fields))
+    sweep = {field: fields.pop(field) for field in DEFAULTS}
+    job = OverlapJob(
+        engine="torch",
+        program="busbw overlap",
+        argv=argv(),
+        net=net or "",
+        limit_s=limit_s,
+        launch_limit_s=launch_limit_s,
+        sweep=SweepSpec(
+            collective=collective(name).name, sampling=Sampling(precision=0.0), **sweep
+        ),
+        unset=tuple(field for field in DEFAULTS if not is_given(field)),
+        load=load if load in (GEMM, COPY) else collective(load).name,
+        ctas=_parse_ctas(ctas),
+        rounds=rounds,
+    )
+    if dry_run:
+        return print_command(job, where)
+    record = RunRecord(shared.result_file(json_name), overwrite=force)
+    output = OUTPUTS[format_name](record, save_unasked=False)
+    with finishing(record, partial(keep, asked=history)):
+        result = run(job, where, output)
+    return int(exit_code(result))
+
+
+def _parse_ctas(text: str) -> list[int]:
+    """UsageError for anything but whole numbers from 1 on, and `any`."""
+    if not text:
+        return [0]
+    limits = []
+    for word in text.split(","):
+        if word.strip() == "any":
+            limits.append(0)
+        elif re.fullmatch(r"\s*[1-9]\d*\s*", word) and int(word) <= MOST_CTAS:
+            limits.append(int(word))
+        else:
+            raise UsageError(
+                f"--ctas {text}: '{word}' is not a number from 1 to {MOST_CTAS}",
+                "give numbers of CTAs, like 4,8,16,any",
+            )
+    return limits

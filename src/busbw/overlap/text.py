@@ -1,0 +1,62 @@
+"""A collective and a load at the same time as text: a line for each size and limit of CTAs."""
+
+from busbw.core.collectives import BY_NAME
+from busbw.core.sizes import format_size
+from busbw.overlap.types import OverlapResult, OverlapRow, OverlapSide
+from busbw.stats.rank_tests import Shift
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import library, machine, time_text
+
+DROP_ORDER = ("load alone", "alone")
+
+
+def render(result: OverlapResult, width: int | None = None) -> str:
+    """The whole result."""
+    table = aligned(columns(result), result.rows, width, DROP_ORDER)
+    return "\n".join([wrapped(f"{head(result)}\n", width), table, wrapped(foot(result), width)])
+
+
+def head(result: OverlapResult) -> str:
+    """`AllReduce of bfloat16 beside gemm, NVIDIA H200 x 2, ...`."""
+    what = f"{BY_NAME[result.spec.collective].title} of {result.spec.datatype}"
+    return f"{what} beside {result.load}, {machine(result)}, {library(result)}"
+
+
+def columns(result: OverlapResult) -> list[Column]:
+    """Those of the table; `value` takes a row."""
+    limited = any(row.ctas for row in result.rows)
+    ctas = [Column(title="CTAs", value=lambda row: row.ctas or "any")] if limited else []
+    return [
+        Column(title="size", value=lambda row: format_size(row.size_bytes)),
+        *ctas,
+        Column(title="alone", value=lambda row: time_text(row.collective.operation_s)),
+        Column(title="beside load", value=lambda row: slowdown_text(row.collective), left=True),
+        Column(title="load alone", value=lambda row: time_text(row.load.operation_s)),
+        Column(title="load beside", value=lambda row: slowdown_text(row.load), left=True),
+        Column(title="gain", value=gain_text),
+    ]
+
+
+def slowdown_text(side: OverlapSide) -> str:
+    """`1.25x (1.22-1.28)`: the time beside the other over that alone."""
+    change: Shift = side.slowdown
+    if change.low is None or change.high is None:
+        return f"{change.ratio:.2f}x"
+    return f"{change.ratio:.2f}x ({change.low:.2f}-{change.high:.2f})"
+
+
+def gain_text(row: OverlapRow) -> str:
+    return f"{row.gain:.2f}"
+
+
+def foot(result: OverlapResult) -> str:
+    """What the columns mean, and wrong data."""
+    lines = [
+        f"load: {result.load_text}",
+        "beside: while the other one runs all the time, over the time alone",
+        "gain: how much is done in a time in which one of both would be done alone; 2 if they do"
+        " not disturb each other, 1 if one after the other is as fast",
+    ]
+    if result.is_wrong:
+        lines.append("FAIL    the collective gave wrong data beside the load")
+    return "\n".join(lines) + "\n"
