@@ -31,13 +31,13 @@ def test_a_collective_beside_a_load_is_measured_verified_and_shown(
 
 
 def test_ctas_are_refused_on_cpus(here: Callable[..., Any]) -> None:
-    done = here("busbw", "overlap", *SMALL, "--ctas", "4")
+    done = here("busbw", "overlap", *SMALL, "--max-ctas", "4")
     assert done.code == 2
-    assert "--ctas 4: the ranks run on CPUs" in done.err
+    assert "--max-ctas 4: the ranks run on CPUs" in done.err
 
 
 @pytest.mark.parametrize("ctas", ["0", "4,x", "-1", "2000"])
 def test_what_is_no_number_of_ctas_is_refused(ctas: str, here: Callable[..., Any]) -> None:
-    done = here("busbw", "overlap", f"--ctas={ctas}", "--dry-run")
+    done = here("busbw", "overlap", f"--max-ctas={ctas}", "--dry-run")
     assert done.code == 2
     assert "is not a number from 1 to 1024" in done.err

@@ -60,7 +60,8 @@ OUTPUTS = {"table": OverlapOutput, "json": JsonOutput}
     " or a collective on a communicator of its own",
 )
 @click.option(
-    "--ctas",
+    "--max-ctas",
+    "ctas",
     default="",
     metavar="LIST",
     help="most channels of NCCL, as NCCL_MAX_CTAS, each with an SM of its own: 4,8,16,any"
@@ -159,7 +160,7 @@ def _parse_ctas(text: str) -> list[int]:
             limits.append(int(word))
         else:
             raise UsageError(
-                f"--ctas {text}: '{word}' is not a number from 1 to {MOST_CTAS}",
+                f"--max-ctas {text}: '{word}' is not a number from 1 to {MOST_CTAS}",
                 "give numbers of CTAs, like 4,8,16,any",
             )
     return limits

@@ -95,7 +95,9 @@ class OverlapRun:
         engine = TorchEngine(self._control, spec, *place, ctas=ctas)
         self._stack.enter_context(running(engine))
         if ctas and not engine.asynchronous:
-            raise UsageError(f"--ctas {ctas}: the ranks run on CPUs, without NCCL", "leave it out")
+            raise UsageError(
+                f"--max-ctas {ctas}: the ranks run on CPUs, without NCCL", "leave it out"
+            )
         self._job = settled(self._job, engine)
         memory = engine.memory_bytes()
         largest = plan.capped_max(self._job.sweep, memory // 2 if memory else None)

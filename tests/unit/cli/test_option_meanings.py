@@ -19,7 +19,6 @@ MEANINGS = {
     "--compare": "^methods",
     "--confidence": "^confidence level",
     "--counts": "^alltoallv: bytes of each pair of ranks",
-    "--ctas": "^most channels of NCCL, as NCCL_MAX_CTAS",
     "--datatype": "^element type",
     "--engine": "who moves the data",
     "--expect": "what a node should have; - = stdin",
