@@ -70,6 +70,24 @@ def test_what_finds_no_room_is_counted(answers: dict[str, Any], version: int) ->
     assert len(text) < 40 and lost >= 1
 
 
+@pytest.mark.parametrize("version", PROFILERS)
+def test_a_call_without_a_task_ran_a_kernel_over_symmetric_memory(
+    answers: dict[str, Any], version: int
+) -> None:
+    """In NCCL 2.28 to 2.30 (v5 and v6): older releases report no calls, newer ones every task."""
+    text, lost = answers[str(version)]["silent"]
+    expected = {
+        5: [("symmetric", "AllReduce"), ("symmetric", "AllGather")],
+        6: [("copy_engine", "AllGather"), ("symmetric", "AllReduce")],
+        7: [("copy_engine", "AllGather")],
+    }
+    lines = [line.split("\t") for line in text.splitlines()]
+    assert [(line[0], line[1]) for line in lines] == expected.get(version, [])
+    assert all(line[2:] == ["", "", "0", ""] for line in lines) and lost == 0
+    unnamed = NcclKernel("Symmetric", "")
+    assert (unnamed in kernels(text)) == (version in {5, 6})
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -14,6 +14,7 @@ use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
 
 mod tuner;
+mod what_ran;
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))

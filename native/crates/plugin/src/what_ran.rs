@@ -11,16 +11,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use busbw_events::Mode;
-use busbw_nccl_abi::profiler::{CeColl, Coll, CollV2, CollVariant, P2p, P2pV2, event};
+use busbw_nccl_abi::profiler::{CeColl, Coll, CollApi, CollV2, CollVariant, P2p, P2pV2, event};
 use busbw_transport::lock;
 
 use crate::entry::guarded;
 use crate::handles::{GROUP, PLAN, TIMING, handle, of_call};
-use crate::profiler_interface::{TELLS_SYMMETRIC, bytes, mask};
-use crate::recording;
+use crate::profiler_interface::{REPORTS_CALLS, TELLS_SYMMETRIC, bytes, mask};
+use crate::{logger, recording};
 
 /// Kinds of kernels that one call may run: more are counted, not kept.
 const MOST: usize = 16;
+/// Collectives that NCCL has kernels over symmetric memory for. Such a kernel is the only way in
+/// which NCCL 2.28 to 2.30 report a call of these without a task: copy engines have a task of their
+/// own (2.29 and 2.30), or report no call either (2.28).
+const HAVE_SYMMETRIC_KERNELS: [&str; 3] = ["AllReduce", "AllGather", "ReduceScatter"];
 
 /// Whether busbw is going to ask.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -34,6 +38,9 @@ static REPORTED: Mutex<Option<Reported>> = Mutex::new(None);
 struct Reported {
     lines: Vec<String>,
     lost: usize,
+    /// Functions that the application called, and those that tasks were reported of.
+    called: Vec<String>,
+    ran: Vec<String>,
 }
 
 impl Reported {
@@ -45,6 +52,15 @@ impl Reported {
             self.lines.push(line);
         } else {
             self.lost += 1;
+        }
+    }
+
+    /// Add the calls that ran a kernel over symmetric memory of which NCCL reports no task.
+    fn add_symmetric(&mut self) {
+        for function in HAVE_SYMMETRIC_KERNELS.map(str::to_owned) {
+            if self.called.contains(&function) && !self.ran.contains(&function) {
+                self.add(format!("symmetric\t{function}\t\t\t0\t"));
+            }
         }
     }
 }
@@ -77,25 +93,35 @@ pub fn context(interface: u64, mask: *mut c_int) -> *mut c_void {
 pub unsafe fn begun(body: *mut c_void, kind: u64) -> *mut c_void {
     match kind {
         event::GROUP_API => return handle(GROUP, 1),
-        event::COLL_API | event::P2P_API => return of_call(1, 1),
+        event::COLL_API => {
+            // SAFETY: the caller guarantees a body of this kind, and NCCL passes C strings.
+            let function = unsafe { name((*body.cast::<CollApi>()).func) };
+            note(|reported| once(&mut reported.called, function));
+            return of_call(1, 1);
+        }
+        event::P2P_API => return of_call(1, 1),
         event::PLAN => return handle(PLAN, 1),
         _ => {}
     }
     // SAFETY: the caller guarantees a body of this kind and version, and NCCL passes C strings.
-    let line = unsafe {
+    let (function, line) = unsafe {
         match kind {
-            event::COLL => coll(body),
+            event::COLL => (name((*body.cast::<Coll>()).func), coll(body)),
             event::P2P => {
                 let p2p = &*body.cast::<P2p>();
-                line("p2p", [p2p.func, null(), null(), null()], p2p.channels)
+                (name(p2p.func), line("p2p", [p2p.func, null(), null(), null()], p2p.channels))
             }
             event::CE_COLL => {
-                line("copy_engine", [(*body.cast::<CeColl>()).func, null(), null(), null()], 0)
+                let func = (*body.cast::<CeColl>()).func;
+                (name(func), line("copy_engine", [func, null(), null(), null()], 0))
             }
             _ => return null_mut(),
         }
     };
-    note(line);
+    note(|reported| {
+        once(&mut reported.ran, function);
+        reported.add(line);
+    });
     handle(TIMING, 1)
 }
 
@@ -127,7 +153,7 @@ pub unsafe fn begun_v2(body: *mut c_void, kind: u64) {
             _ => return,
         }
     };
-    note(line);
+    note(|reported| reported.add(line));
 }
 
 /// A line of `busbw_ran_stop`.
@@ -136,14 +162,29 @@ pub unsafe fn begun_v2(body: *mut c_void, kind: u64) {
 /// The names are NULL or C strings.
 unsafe fn line(kind: &str, names: [*const c_char; 4], channels: u8) -> String {
     // SAFETY: the caller guarantees C strings or NULL.
-    let [func, algo, proto, variant] = names
-        .map(|name| String::from_utf8_lossy(unsafe { bytes(name) }).replace(['\t', '\n'], " "));
+    let [func, algo, proto, variant] = names.map(|text| unsafe { name(text) });
     format!("{kind}\t{func}\t{algo}\t{proto}\t{channels}\t{variant}")
 }
 
-fn note(line: String) {
+/// A name for a line, which has tabs and ends of lines between fields alone.
+///
+/// # Safety
+/// `text` is NULL or a C string.
+unsafe fn name(text: *const c_char) -> String {
+    // SAFETY: as the caller guarantees.
+    String::from_utf8_lossy(unsafe { bytes(text) }).replace(['\t', '\n'], " ")
+}
+
+fn once(names: &mut Vec<String>, name: String) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
+/// Change what was reported, if busbw asks.
+fn note(change: impl FnOnce(&mut Reported)) {
     if let Some(reported) = lock(&REPORTED).as_mut() {
-        reported.add(line);
+        change(reported);
     }
 }
 
@@ -170,8 +211,9 @@ pub extern "C" fn busbw_ran_start() -> u64 {
 
 /// Let NCCL report nothing from now on, and write what it reported as a C string: a line for each
 /// kind of kernel, of the fields kind (coll, symmetric, copy_engine, p2p), function, algorithm,
-/// protocol, channels and variant, between tabs. All work of these calls must have ended. Returns
-/// the number of lines that found no room.
+/// protocol, channels and variant, between tabs. NCCL before 2.31 tells of a symmetric kernel only
+/// that it ran, so that its line has neither channels nor variant. All work of these calls must have
+/// ended. Returns the number of lines that found no room.
 ///
 /// # Safety
 /// `text` is NULL or valid for writing `room` bytes.
@@ -187,7 +229,10 @@ unsafe fn stop(text: *mut c_char, room: usize) -> usize {
     if INTERFACE.load(Ordering::Relaxed) != 0 {
         recording::set_mask(0);
     }
-    let reported = lock(&REPORTED).take().unwrap_or_default();
+    let mut reported = lock(&REPORTED).take().unwrap_or_default();
+    if (REPORTS_CALLS..TELLS_SYMMETRIC).contains(&INTERFACE.load(Ordering::Relaxed)) {
+        reported.add_symmetric();
+    }
     if text.is_null() || room == 0 {
         return reported.lines.len() + reported.lost;
     }
@@ -206,4 +251,12 @@ unsafe fn stop(text: *mut c_char, room: usize) -> usize {
         text.add(all.len()).write(0);
     }
     lost
+}
+
+/// Let NCCL read the variables of its log now, if it was told to read them again
+/// (`ncclResetDebugInit`): it does so at its next line, which may never come. This line is in no
+/// subsystem, so that it is not shown.
+#[unsafe(no_mangle)]
+pub extern "C" fn busbw_log_touch() {
+    guarded("busbw_log_touch", (), logger::touch);
 }
