@@ -2,7 +2,8 @@
  *
  * As NCCL does, it loads NCCL_PROFILER_PLUGIN (v5) with a communicator, and reports calls while the plugin's mask asks for them. At the first
  * call after that it writes to NCCL_DEBUG_FILE how ranks are connected. With FAKE_NO_PROFILER it is a release without the interface;
- * with FAKE_ASKED=fails or hangs a call does so while the plugin asks. */
+ * with FAKE_ASKED=fails or hangs a call does so while the plugin asks. With FAKE_SYMMETRIC calls run kernels over symmetric memory, as those
+ * of NCCL 2.28 to 2.30: no task is reported, and the log names the kernel at NCCL_DEBUG_SUBSYS=TUNING. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -65,23 +66,40 @@ static struct profiler {
   int (*finalize)(handle context);
 } *profiler;
 static handle context;
-static int mask, reported;
+static int mask, reported, chosen;
 static FILE *log_file;
-static int is_connected;
+static int is_connected, is_reset, logs_choices;
 
 /* How many operations the plugin has asked to know. */
 int fake_reported(void) { return reported; }
 
+/* How many operations the log has named the kernel of. */
+int fake_chosen(void) { return chosen; }
+
+static void open_log(void) {
+  const char *file = getenv("NCCL_DEBUG_FILE"), *subsystems = getenv("NCCL_DEBUG_SUBSYS");
+  if (log_file) fclose(log_file);
+  log_file = file ? fopen(file, "w") : NULL;
+  logs_choices = subsystems && strstr(subsystems, "TUNING");
+  is_reset = 0;
+}
+
+static void log_line(int level, unsigned long subsystems, const char *place, int line, const char *format, ...) {
+  if (is_reset) open_log();
+  (void)level, (void)subsystems, (void)place, (void)line, (void)format;
+}
+
+void ncclResetDebugInit(void) { is_reset = 1; }
+
 static void load_plugin(void) {
-  const char *path = getenv("NCCL_PROFILER_PLUGIN"), *file = getenv("NCCL_DEBUG_FILE");
+  const char *path = getenv("NCCL_PROFILER_PLUGIN");
   handle library = path && *path && !getenv("FAKE_NO_PROFILER") ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
   profiler = library ? dlsym(library, "ncclProfiler_v5") : NULL;
   context = NULL;
   mask = 0;
   fake_hang(0);
-  if (profiler && profiler->init(&context, 1, &mask, "fake", 1, 2, 0, NULL)) abort();
-  if (log_file) fclose(log_file);
-  log_file = file ? fopen(file, "w") : NULL;
+  if (profiler && profiler->init(&context, 1, &mask, "fake", 1, 2, 0, (handle)log_line)) abort();
+  open_log();
   is_connected = 0;
 }
 
@@ -93,6 +111,11 @@ static handle started(struct event descriptor) {
 
 static int say(int code, const char *func, size_t count, int sends) {
   if (log_file && !is_connected) fputs("h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct\n", log_file);
+  const char *symmetric = getenv("FAKE_SYMMETRIC");
+  if (log_file && symmetric && logs_choices && ++chosen) {
+    const char *form = "h:1:1 [0] NCCL INFO %s [Symmetric]: %zu Bytes -> Kernel %s_AGxLL_R nchannels 3 nthreads 512 nWorks 1\n";
+    fprintf(log_file, form, func, 4 * count, func);
+  }
   if (log_file) fflush(log_file);
   is_connected = 1;
   if (!profiler || !(mask & COLL)) return code;
@@ -102,15 +125,15 @@ static int say(int code, const char *func, size_t count, int sends) {
   reported++;
   handle group = mask & GROUP_API ? started((struct event){.type = GROUP_API}) : NULL;
   handle call = mask & COLL_API ? started((struct event){.type = COLL_API, .parent = group, .of.call = {func, count, "ncclFloat32"}}) : NULL;
-  handle task;
+  handle task = NULL;
   if (sends) {
     task = started((struct event){.type = P2P, .parent = call, .of.p2p = {.func = func, .count = count, .peer = 1, .channels = 2}});
-  } else {
+  } else if (!symmetric) {
     struct coll small = {.func = func, .count = count, .channels = 2, .algo = "TREE", .proto = "LL"};
     struct coll large = {.func = func, .count = count, .channels = 24, .algo = "NEW", .proto = "SIMPLE"};
     task = started((struct event){.type = COLL, .parent = call, .of.coll = count > 4 ? large : small});
   }
-  if (profiler->stop(task) || profiler->stop(call) || profiler->stop(group)) abort();
+  if ((task && profiler->stop(task)) || profiler->stop(call) || profiler->stop(group)) abort();
   return code;
 }
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.collectives import COLLECTIVES
+from busbw.core.env import temporarily
 from busbw.core.errors import BusbwError
 from busbw.core.sweep import SweepSpec, series
 from busbw.engines.base import Launch
@@ -146,15 +147,15 @@ def compared(fakes: Fakes) -> dict[str, dict[str, list[str]]]:
 
 def sweep(fakes: Fakes, fields: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """A whole sweep as a rank runs it: its loop, its notes, what its rows measure, and what ran."""
-    os.environ.update(environment)
-    reported = fakes.nccl.fake_reported()
+    reported, chosen = fakes.nccl.fake_reported(), fakes.nccl.fake_chosen()
     spec = msgspec.convert(
         {"collective": "all_reduce", "max_bytes": 64, "step_factor": 2, "check": 0, **fields},
         SweepSpec,
     )
     events: list[Any] = []
     try:
-        measure(SweepJob(sweep=spec, engine="nccl"), SoloControl(), events.append)
+        with temporarily(environment):
+            measure(SweepJob(sweep=spec, engine="nccl"), SoloControl(), events.append)
     except BusbwError as error:
         return {"error": [error.message, error.hint]}
     rows = [event.row for event in events if isinstance(event, RowDone) and event.final]
@@ -168,6 +169,7 @@ def sweep(fakes: Fakes, fields: dict[str, Any], environment: dict[str, str]) -> 
         "connections": msgspec.to_builtins(result.ran.connections) if result.ran else [],
         "left": sorted(name for name in os.environ if name.startswith("NCCL_DEBUG")),
         "reported": fakes.nccl.fake_reported() - reported,
+        "chosen": fakes.nccl.fake_chosen() - chosen,
         "loop": result.loop,
         "notes": [event.text for event in events if isinstance(event, Note)],
         "rows": [[row.size_bytes, row.count, row.dtype, row.op, row.iters] for row in rows],

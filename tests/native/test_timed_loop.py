@@ -76,6 +76,12 @@ def answers(
     sweeps["missing, native"] = ({}, sweeps["missing"][1] | {"BUSBW_LOOP": "native"})
     for way in ("fails", "hangs"):
         sweeps[f"asked, {way}"] = ({"timeout": 1}, here | {"FAKE_ASKED": way})
+    sweeps["symmetric"] = ({}, here | {"FAKE_SYMMETRIC": "1"})
+    sweeps["symmetric, own log"] = (
+        {},
+        here
+        | {"FAKE_SYMMETRIC": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(folder / "log")},
+    )
     sweeps["no profiler"] = ({}, here | {"FAKE_NO_PROFILER": "1"})
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     program = [sys.executable, HERE / "loop_calls.py", folder, json.dumps(sweeps)]
@@ -187,6 +193,19 @@ def test_how_ranks_are_connected_is_in_the_log_of_the_first_operation(
         "SHM/direct",
     ]
     assert outcome["left"] == []
+
+
+def test_the_log_names_a_symmetric_kernel_of_one_further_operation(
+    answers: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    outcome, own_log = answers[1]["symmetric"], answers[1]["symmetric, own log"]
+    named = ["Symmetric AllReduce_AGxLL_R, 3 channels", "None"]
+    assert outcome["ran"] == [named] * 4 and outcome["ran_unknown"] == ""
+    assert outcome["chosen"] == 4 * 2, "a line for each row and placement, none for a timed call"
+    assert len(outcome["connections"]) == 1, "what the log had before is kept"
+    assert outcome["left"] == []
+    assert own_log["ran"] == [["Symmetric", "None"]] * 4, "a log of the user's is left alone"
+    assert own_log["chosen"] == 0
 
 
 def test_nothing_is_asked_about_operations_without_data(

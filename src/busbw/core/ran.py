@@ -26,7 +26,17 @@ class NcclKernel(msgspec.Struct, frozen=True):
     ]
     protocol: Annotated[str, Meta(description="LL, LL128 or Simple; empty if NCCL names none")]
     channels: int = 0
-    variant: Annotated[str, Meta(description="NCCL's name of a kernel over symmetric memory")] = ""
+    variant: Annotated[
+        str, Meta(description="NCCL's name of a kernel over symmetric memory, if it is known")
+    ] = ""
+
+    @property
+    def form(self) -> str:
+        """The protocol, or the name of a kernel over symmetric memory without its collective:
+        AGxLL_R of AllReduce_AGxLL_R.
+        """
+        collective, _, form = self.variant.partition("_")
+        return self.protocol or form or collective
 
     def __str__(self) -> str:
         """`Ring LL128, 4 channels`."""
@@ -34,10 +44,13 @@ class NcclKernel(msgspec.Struct, frozen=True):
         return f"{text}, {counted(self.channels, 'channel')}" if self.channels else text
 
     def same(self, other: "NcclKernel") -> bool:
-        """Whether both are alike in all that both state: old logs have no channels."""
+        """Whether both are alike in all that both state: old logs have no channels, and symmetric
+        kernels may have no name.
+        """
         channels = 0 in (self.channels, other.channels) or self.channels == other.channels
-        names = (self.algorithm, self.protocol, self.variant)
-        return channels and names == (other.algorithm, other.protocol, other.variant)
+        variants = "" in (self.variant, other.variant) or self.variant == other.variant
+        names = (self.algorithm, self.protocol)
+        return channels and variants and names == (other.algorithm, other.protocol)
 
 
 class NcclConnection(msgspec.Struct, frozen=True):

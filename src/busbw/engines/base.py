@@ -233,16 +233,25 @@ class Tuner(Protocol):
 class Profiler(Protocol):
     """Asks NCCL what it runs. No operation may be under way at `start` and `stop`.
 
-    `lost` counts the kernels so far for which there was no room.
+    `lost` counts the kernels so far for which there was no room. `interface` is the version of
+    NCCL's profiler interface, 0 before the first start.
     """
 
     lost: int
+    interface: int
 
     def start(self) -> bool:
         """Let NCCL report what is enqueued from now on; False if it cannot."""
 
     def stop(self) -> list[NcclKernel]:
         """Stop the reports; returns the kernels that local ranks ran since `start`, each once."""
+
+    @property
+    def reads_log_variables(self) -> bool:
+        """Whether `read_log_variables` can be called."""
+
+    def read_log_variables(self) -> None:
+        """Let NCCL read the variables of its log again, and open the log's file again."""
 
 
 class Engine(Protocol):

@@ -17,6 +17,7 @@ from busbw.core.env import temporarily
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 NEEDED = {LEVEL: "INFO", SUBSYSTEMS: "INIT,NET"}
+CHOICES = "INIT,NET,TUNING"  # with a line of what each call runs
 CHATTY = ("INFO", "TRACE")  # the levels at which NCCL names its network
 # Subsystems without lines of every call.
 QUIET = {"INIT", "NET", "GRAPH", "ENV", "BOOTSTRAP", "P2P", "SHM", "NVLS", "RAS"}
@@ -47,10 +48,65 @@ class Log:
         names = (match.group(1) or match.group(2) for match in _NAMED.finditer(self.text))
         return tuple(dict.fromkeys(name.strip() for name in names))
 
+    @property
+    def has_choices(self) -> bool:
+        """Whether `with_choices` lets NCCL log what calls run."""
+        return False
+
+    @contextlib.contextmanager
+    def with_choices(self, read_again: Callable[[], None]) -> Iterator[None]:
+        """In this context NCCL also logs what each call runs. `read_again` lets NCCL read the
+        variables of its log again. Does nothing unless `has_choices`.
+        """
+        yield
+
     def close(self) -> None:
         """Capture no more."""
         if self._last is None:
             self._last = self._end()
+
+
+class MemoryLog(Log):
+    """A log in memory, for a user without NCCL_DEBUG; it goes to /dev/null after the end."""
+
+    def __init__(self) -> None:
+        self._memory = os.memfd_create("nccl-log")
+        self._before = ""  # what NCCL has written until it opened the file for the last time
+        super().__init__(lambda: self._before + _contents(self._memory), self._to_null)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """With these NCCL writes to it."""
+        return {**NEEDED, FILE: f"{_DESCRIPTORS}/{self._memory}"}
+
+    @property
+    def has_choices(self) -> bool:
+        return self._last is None
+
+    @contextlib.contextmanager
+    def with_choices(self, read_again: Callable[[], None]) -> Iterator[None]:
+        if not self.has_choices:
+            yield
+            return
+        self._restart(CHOICES, read_again)
+        try:
+            yield
+        finally:
+            self._restart(NEEDED[SUBSYSTEMS], read_again)
+
+    def _restart(self, subsystems: str, read_again: Callable[[], None]) -> None:
+        """NCCL closes the file, opens it again, which empties it, and logs these subsystems."""
+        self._before = self._read()
+        with temporarily({**self.variables, SUBSYSTEMS: subsystems}):
+            read_again()
+
+    def _to_null(self) -> str:
+        text = self._read()
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        _redirect(self._memory, null)
+        os.close(null)
+        os.close(self._memory)
+        return text
 
 
 def empty_log() -> Log:
@@ -74,7 +130,8 @@ def listening(*, stay: bool = False) -> Iterator[Log]:
     stay = stay and QUIET.issuperset(filter(None, subsystems.split(","))) and level != "TRACE"
     log, variables = empty_log(), dict[str, str]()
     if not level:
-        log, variables = _memory()
+        log = in_memory = MemoryLog()
+        variables = in_memory.variables
     elif level in CHATTY:
         file = os.environ.get(FILE)
         log, variables = (_user_file(file), {}) if file else _copy_of_stdout()
@@ -114,22 +171,6 @@ def _user_file(file: str) -> Log:
         return ""
 
     return Log(read)
-
-
-def _memory() -> tuple[Log, dict[str, str]]:
-    """A log in memory for a user without NCCL_DEBUG, and its variables; /dev/null at the end."""
-    memory = os.memfd_create("nccl-log")
-
-    def end() -> str:
-        text = _contents(memory)
-        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        _redirect(memory, null)
-        os.close(null)
-        os.close(memory)
-        return text
-
-    log = Log(partial(_contents, memory), end)
-    return log, {**NEEDED, FILE: f"{_DESCRIPTORS}/{memory}"}
 
 
 def _copy_of_stdout() -> tuple[Log, dict[str, str]]:

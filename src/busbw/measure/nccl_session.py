@@ -35,7 +35,8 @@ class NcclSession(LibrarySession):
         self._log = self._log or log
 
     def engine_started(self, opened: Engine) -> None:
-        self.recorder = what_ran.agreed(opened, self.party, self._counts, self._reason)
+        assert self._log is not None
+        self.recorder = what_ran.agreed(opened, self.party, self._counts, self._reason, self._log)
         agreed = timed_loop.agreed(opened, self.party.world, self.job.sweep)
         self.loop, self.loop_name = agreed.loop, agreed.name
         self.notes = (agreed.note,) if agreed.note else ()

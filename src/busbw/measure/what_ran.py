@@ -2,14 +2,15 @@
 the ranks.
 
 After the timed operations of a cell one more is run, of which NCCL's profiler interface reports
-algorithm, protocol and channels. At all other times NCCL is told to report nothing. How ranks are
-connected is in NCCL's log.
+algorithm, protocol and channels. At all other times NCCL is told to report nothing. Where a release
+does not report the name of a kernel over symmetric memory, NCCL's log says it of a further
+operation (`kernel_log`). How ranks are connected is in the log too.
 """
 
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ from busbw.host import nccl_packages, net_plugin
 from busbw.launch.control import Control
 from busbw.measure.formats import nccl_connections
 from busbw.measure.job import SweepJob
+from busbw.measure.kernel_log import KernelLog
 from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
@@ -64,8 +66,10 @@ class KernelRecorder:
         counts: OperationCounts,
         profiler: Profiler | None = None,
         problem: str = "",
+        log: KernelLog | None = None,
     ) -> None:
         self.problem = problem
+        self._log = log  # None if the log of any process says nothing more, or cannot be asked
         self._opened, self._control, self._profiler = opened, control, profiler
         self._counts = counts
 
@@ -80,21 +84,35 @@ class KernelRecorder:
         Collective.
         """
         assert self._profiler is not None
+
+        def run() -> None:
+            launch()
+            self._opened.synchronize(limit_s)
+
         lost_before = self._profiler.lost
         self._profiler.start()
         try:
-            launch()
-            self._opened.synchronize(limit_s)
+            run()
         finally:
             local = self._profiler.stop()
-        by_process = self._control.gather((local, self._profiler.lost - lost_before))
+        logged = self._logged(local, run)
+        by_process = self._control.gather((local, logged, self._profiler.lost - lost_before))
         if by_process is None:
             return None
-        kernel = of_all(kernel for kernels, _ in by_process for kernel in kernels)
+        reported = of_all(kernel for kernels, _, _ in by_process for kernel in kernels)
+        kernel = of_all(kernel for _, kernels, _ in by_process for kernel in kernels) or reported
         self._counts.asked += 1
         self._counts.unknown += kernel is None
-        self._counts.lost += sum(lost for _, lost in by_process)
+        self._counts.lost += sum(lost for _, _, lost in by_process)
         return kernel
+
+    def _logged(self, reported: Sequence[NcclKernel], run: Callable[[], None]) -> list[NcclKernel]:
+        """The kernels that the log names, if any process lacks the name of one. Collective."""
+        if self._log is None:
+            return []
+        asked = float(self._log.is_asked_about(reported))
+        is_asked = self._control.reduce_all([asked], "max")[0] > 0
+        return self._log.kernels(run) if is_asked else []
 
     def missing(self) -> str:
         """Why not all rows state what NCCL ran; '' if they do."""
@@ -162,16 +180,22 @@ def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def agreed(opened: Engine, party: Party, counts: OperationCounts, reason: str) -> KernelRecorder:
+def agreed(
+    opened: Engine, party: Party, counts: OperationCounts, reason: str, log: Log
+) -> KernelRecorder:
     """The recorder of an opened engine: all processes record, or none.
 
-    `reason` is what `asking` gave on this process. Collective.
+    `reason` is what `asking` gave on this process, and `log` is NCCL's. Collective.
     """
     profiler, problem = _open(opened, reason)
     problems = [text for text in party.world.allgather(problem) if text]
     if problems:
         return KernelRecorder(opened, party.group, counts, problem=problems[0])
-    return KernelRecorder(opened, party.group, counts, profiler)
+    if profiler is None:
+        return KernelRecorder(opened, party.group, counts)
+    own = KernelLog(log, profiler)
+    is_asked = party.world.reduce_all([float(own.has_more)], "min")[0] > 0
+    return KernelRecorder(opened, party.group, counts, profiler, log=own if is_asked else None)
 
 
 def _open(opened: Engine, reason: str) -> tuple[Profiler | None, str]:

@@ -7,7 +7,8 @@ only one; `in-place` is its busbw. A narrow width shows fewer columns: DROP_ORDE
 first. Without a width, all columns are shown.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from busbw.core.cells import Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
@@ -186,9 +187,11 @@ COLUMNS: tuple[Column, ...] = (
 # By request: what NCCL ran each size with.
 RAN: tuple[Column, ...] = (
     Column(title="algo", value=_ran("algorithm"), width=10),
-    Column(title="proto", value=_ran("protocol"), width=6),
+    Column(title="proto", value=_ran("form"), width=6),
     Column(title="channels", value=_ran("channels"), width=8),
 )
+FORM_WIDTH = 17  # of the longest name of a kernel over symmetric memory: RSxTmaLD_AGxTmaST
+SYMMETRIC_REGISTER = 2
 BY_TITLE = {column.title: column for column in COLUMNS}
 
 
@@ -200,10 +203,16 @@ def columns(result: Result, width: int | None = None, *, ran: bool = False) -> l
     """
     shown = [column for column in COLUMNS if column.shown(result)]
     if ran:
-        shown += RAN
+        shown += _wide(RAN) if result.spec.local_register == SYMMETRIC_REGISTER else RAN
     order = [title for title in DROP_ORDER if title != "type" or not _types(result)]
     widths = [column.width for column in shown]
     return [shown[index] for index in fitting(shown, widths, width, order)]
+
+
+def _wide(columns: Iterable[Column]) -> Iterator[Column]:
+    """The columns with room for the names of kernels over symmetric memory."""
+    for column in columns:
+        yield replace(column, width=FORM_WIDTH) if column.title == "proto" else column
 
 
 def sweep_text(result: Result) -> str:
