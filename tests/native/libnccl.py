@@ -29,20 +29,25 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_char * 128)]
 
 
-def inside(path: Path, library: ctypes.CDLL) -> dict[str, int]:
-    """Addresses of the functions of LIFE; ends the program if they cannot be found."""
+def addresses(path: Path, library: ctypes.CDLL) -> dict[str, int]:
+    """Addresses of all functions, as g++ spells them; ends the program without a symbol table."""
     listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-    offsets = {
+    found = {
         words[2]: int(words[0], 16)
         for words in map(str.split, listed.splitlines())
         if len(words) == 3 and words[1] in "tT"
     }
-    if not offsets:
+    if not found:
         sys.exit(NO_SYMBOLS)
     known = "pncclGetVersion"
-    base = (ctypes.cast(library[known], ctypes.c_void_p).value or 0) - offsets[known]
-    # NAME(ncclComm*), as g++ spells it
-    return {name: base + offsets[f"_Z{len(name)}{name}P8ncclComm"] for name in LIFE}
+    base = (ctypes.cast(library[known], ctypes.c_void_p).value or 0) - found[known]
+    return {name: base + offset for name, offset in found.items()}
+
+
+def inside(path: Path, library: ctypes.CDLL) -> dict[str, int]:
+    """Addresses of the functions of LIFE: NAME(ncclComm*)."""
+    found = addresses(path, library)
+    return {name: found[f"_Z{len(name)}{name}P8ncclComm"] for name in LIFE}
 
 
 def live(functions: dict[str, int]) -> None:
