@@ -36,7 +36,9 @@ class NcclSession(LibrarySession):
 
     def engine_started(self, opened: Engine) -> None:
         assert self._log is not None
-        self.recorder = what_ran.agreed(opened, self.party, self._counts, self._reason, self._log)
+        self.recorder = what_ran.agreed(
+            opened, self.party, self._counts, self._reason, self._log, self.job.sweep.collective
+        )
         agreed = timed_loop.agreed(opened, self.party.world, self.job.sweep)
         self.loop, self.loop_name = agreed.loop, agreed.name
         self.notes = (agreed.note,) if agreed.note else ()

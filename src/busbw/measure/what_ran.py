@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
 from busbw.core.ran import (
@@ -39,24 +40,37 @@ from busbw.measure.kernel_log import KernelLog
 from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
+# First release, the next that reports them, collectives (none: all), and what is not reported:
+# src/plugin/profiler.cc, and where calls become tasks, src/enqueue.cc.
+UNREPORTED = (
+    (22700, 22800, (), "NCCL 2.27 does not report kernels over symmetric memory"),
+    (
+        22800,
+        22900,
+        ("all_gather", "alltoall", "gather", "scatter"),
+        "NCCL 2.28 does not report collectives of copy engines",
+    ),
+    (22900, 1 << 31, ("broadcast",), "NCCL 2.29 and newer do not report broadcasts"),
+)
 KEPT = 16  # kernels of an operation and process: native/crates/plugin/src/what_ran.rs
 
 
 @dataclass(slots=True)
 class OperationCounts:
-    """The operations of a run that were asked about, those of which NCCL reported nothing, and the
-    kernels that a process did not keep; on process 0.
+    """The operations of a run that were asked about, those of which NCCL reported nothing with the
+    reason if it is known, and the kernels that a process did not keep; on process 0.
     """
 
     asked: int = 0
     unknown: int = 0
+    reason: str = ""
     lost: int = 0
 
 
 class KernelRecorder:
     """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL.
 
-    `counts` are those of all repeats of the run.
+    `counts` are those of all repeats of the run, of `collective`.
     """
 
     def __init__(
@@ -64,6 +78,7 @@ class KernelRecorder:
         opened: Engine,
         control: Control,
         counts: OperationCounts,
+        collective: str = "",
         profiler: Profiler | None = None,
         problem: str = "",
         log: KernelLog | None = None,
@@ -71,7 +86,7 @@ class KernelRecorder:
         self.problem = problem
         self._log = log  # None if the log of any process says nothing more, or cannot be asked
         self._opened, self._control, self._profiler = opened, control, profiler
-        self._counts = counts
+        self._counts, self._collective = counts, collective
 
     @property
     def running(self) -> bool:
@@ -102,9 +117,19 @@ class KernelRecorder:
         reported = of_all(kernel for kernels, _, _ in by_process for kernel in kernels)
         kernel = of_all(kernel for _, kernels, _ in by_process for kernel in kernels) or reported
         self._counts.asked += 1
-        self._counts.unknown += kernel is None
+        if kernel is None:
+            self._counts.unknown += 1
+            self._counts.reason = self._unreported()
         self._counts.lost += sum(lost for _, _, lost in by_process)
         return kernel
+
+    def _unreported(self) -> str:
+        """What this release does not report of this collective; '' if it reports all."""
+        nccl = self._opened.library().nccl
+        for first, next_release, collectives, reason in UNREPORTED:
+            if first <= nccl < next_release and self._collective in (collectives or COLLECTIVES):
+                return reason
+        return ""
 
     def _logged(self, reported: Sequence[NcclKernel], run: Callable[[], None]) -> list[NcclKernel]:
         """The kernels that the log names, if any process lacks the name of one. Collective."""
@@ -120,9 +145,10 @@ class KernelRecorder:
             return self.problem
         counts = self._counts
         if counts.unknown:
+            reason = f": {counts.reason}" if counts.reason else ""
             return (
                 f"NCCL reported nothing of {counts.unknown} of the {counts.asked} operations that"
-                " were asked about"
+                f" were asked about{reason}"
             )
         if counts.lost:
             return f"at most {KEPT} kernels per operation are kept, and {counts.lost} more ran"
@@ -181,21 +207,22 @@ def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
 
 
 def agreed(
-    opened: Engine, party: Party, counts: OperationCounts, reason: str, log: Log
+    opened: Engine, party: Party, counts: OperationCounts, reason: str, log: Log, collective: str
 ) -> KernelRecorder:
-    """The recorder of an opened engine: all processes record, or none.
+    """The recorder of an opened engine that runs `collective`: all processes record, or none.
 
     `reason` is what `asking` gave on this process, and `log` is NCCL's. Collective.
     """
     profiler, problem = _open(opened, reason)
     problems = [text for text in party.world.allgather(problem) if text]
     if problems:
-        return KernelRecorder(opened, party.group, counts, problem=problems[0])
+        return KernelRecorder(opened, party.group, counts, collective, problem=problems[0])
     if profiler is None:
-        return KernelRecorder(opened, party.group, counts)
+        return KernelRecorder(opened, party.group, counts, collective)
     own = KernelLog(log, profiler)
     is_asked = party.world.reduce_all([float(own.has_more)], "min")[0] > 0
-    return KernelRecorder(opened, party.group, counts, profiler, log=own if is_asked else None)
+    asked = own if is_asked else None
+    return KernelRecorder(opened, party.group, counts, collective, profiler, log=asked)
 
 
 def _open(opened: Engine, reason: str) -> tuple[Profiler | None, str]:

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 from test_nccl_connections import log_result, said
 
@@ -14,6 +15,12 @@ from busbw.stats.compare import compare
 
 RING = said("AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}")
 TREE = said("AllReduce: 16384 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={2..17}")
+SYMMETRIC = said(
+    "AllReduce [Symmetric]: 16384 Bytes -> Kernel AllReduce_AGxLL_R nchannels 2 nthreads 512 nWorks 1"
+)
+OLD_SYMMETRIC = said(
+    "AllReduce [Symmetric]: 16384 Bytes -> Kernel AllReduce_RSxLD_AGxST nchannels 8 nthreads 512"
+)
 BROADCAST = said("Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}")
 
 
@@ -24,6 +31,18 @@ BROADCAST = said("Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={
         (TREE, NcclKernel("NVLSTree", "Simple", 16)),
         (said("AllReduce: 16384 Bytes -> Algo 1 proto 2 time 86.5"), NcclKernel("Ring", "Simple")),
         (said("16384 Bytes -> Algo 0 proto 1 time 25.2"), NcclKernel("Tree", "LL128")),
+        (SYMMETRIC, NcclKernel("Symmetric", "", 2, "AllReduce_AGxLL_R")),
+        (OLD_SYMMETRIC, NcclKernel("Symmetric", "", 8, "AllReduce_RSxLD_AGxST")),
+        (
+            said("AllReduce [Copy Engine]: 16384 Bytes -> cudaMemcpy MC"),
+            NcclKernel("CopyEngine", ""),
+        ),
+        (
+            said("AllReduce [Hierarchical CE]: 16384 Bytes -> RMA proxy + CE"),
+            NcclKernel("CopyEngine", ""),
+        ),
+        (said("AllReduce [New]: 16384 Bytes -> Algo RING proto LL"), None),
+        (said("AllReduce [Symmetric]: 16384 Bytes -> Kernel"), None),
         (RING + TREE + TREE, NcclKernel("NVLSTree", "Simple", 16)),
         (BROADCAST, None),
         (said("AllReduce: 16384 Bytes -> Algo 9 proto 0 time 1"), None),
@@ -54,6 +73,23 @@ def test_the_table_shows_kernels_by_request_and_nccl_tests_text_never() -> None:
     assert read(view("json").render(result).encode(), "x").rows[1].ran == NcclKernel(
         "Ring", "LL", 2
     )
+
+
+def test_a_kernel_over_symmetric_memory_has_its_name_in_place_of_a_protocol() -> None:
+    result = log_result(SYMMETRIC)
+    shown = view("table", ran=True).render(result)
+    assert re.search("Symmetric +AGxLL_R +2$", shown, re.MULTILINE)
+    plain = shown.splitlines()[3]
+    result.spec = msgspec.structs.replace(result.spec, local_register=2)
+    wide = view("table", ran=True).render(result).splitlines()[3]
+    assert len(wide) == len(plain) + len("RSxTmaLD_AGxTmaST") - len(" proto"), (
+        "room for the longest name"
+    )
+    unnamed, named = NcclKernel("Symmetric", ""), result.rows[1].ran
+    assert named and unnamed.same(named) and named.same(unnamed) and unnamed.form == ""
+    assert not named.same(NcclKernel("Symmetric", "", 2, "AllReduce_AGxLLMC_R"))
+    assert NcclKernel("Symmetric", "", 2, "New").form == "New"
+    assert str(named) == "Symmetric AllReduce_AGxLL_R, 2 channels"
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from busbw.core.ran import (
     UnlistedConnections,
     merged,
 )
-from busbw.core.result import RankDevice
+from busbw.core.result import EngineLibrary, RankDevice
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
-from busbw.engines.nccl_log import Log
+from busbw.engines.nccl_log import Log, empty_log
 from busbw.launch.control import SoloControl
 from busbw.measure import what_ran
 from busbw.measure.job import SweepJob
@@ -46,8 +46,14 @@ class Others(SoloControl):
 class Asked(Engine):
     """An engine of NCCL with a profiler that takes `kernels`, and does not keep one more."""
 
-    def __init__(self, kernels: Sequence[NcclKernel] = ()) -> None:
+    def __init__(
+        self, kernels: Sequence[NcclKernel] = (), interface: int = 7, nccl: int = 23203
+    ) -> None:
         self.kernels, self.lost, self.stopped = list(kernels), 0, 0
+        self.interface, self._version = interface, nccl
+
+    def library(self) -> EngineLibrary:
+        return EngineLibrary("nccl", nccl=self._version)
 
     def profiler(self) -> Any:
         return self
@@ -63,6 +69,18 @@ class Asked(Engine):
     def synchronize(self, limit_s: float) -> None:
         if limit_s < 0:
             raise TimedOut("no end", "")
+
+
+def agreed(
+    engine: Engine,
+    ranks: Party,
+    counts: what_ran.OperationCounts | None = None,
+    reason: str = "",
+    log: Log | None = None,
+    collective: str = "all_reduce",
+) -> what_ran.KernelRecorder:
+    counts = counts or what_ran.OperationCounts()
+    return what_ran.agreed(engine, ranks, counts, reason, log or empty_log(), collective)
 
 
 def party(world: SoloControl) -> Party:
@@ -119,11 +137,9 @@ def test_a_profiler_in_a_file_of_nccl_is_not_displaced(tmp_path: Path) -> None:
 
 
 def test_no_process_records_if_one_cannot() -> None:
-    recorder = what_ran.agreed(Asked(), party(Others()), what_ran.OperationCounts(), "")
+    recorder = agreed(Asked(), party(Others()))
     assert not recorder.running and recorder.missing() == "busbw-native is not installed on h2"
-    gloo = what_ran.agreed(
-        OneRank(), party(SoloControl()), what_ran.OperationCounts(), "not installed"
-    )
+    gloo = agreed(OneRank(), party(SoloControl()), reason="not installed")
     assert not gloo.running and gloo.missing() == "", "an engine that does not use NCCL"
 
 
@@ -132,7 +148,7 @@ def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
     for engine in (Asked(), Asked([RING_LL]), Asked([TREE_LL])):
         world = party(SoloControl())
         world.group = Processes(2)
-        recorder = what_ran.agreed(engine, world, counts, "")
+        recorder = agreed(engine, world, counts)
         assert recorder.running and recorder.missing().startswith("NCCL reported") == bool(
             counts.unknown
         )
@@ -142,9 +158,27 @@ def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
     assert recorder.missing() == "at most 16 kernels per operation are kept, and 6 more ran"
 
 
+@pytest.mark.parametrize(
+    ("nccl", "collective", "reason"),
+    [
+        (22707, "all_reduce", ": NCCL 2.27 does not report kernels over symmetric memory"),
+        (22809, "alltoall", ": NCCL 2.28 does not report collectives of copy engines"),
+        (22809, "all_reduce", ""),
+        (22907, "broadcast", ": NCCL 2.29 and newer do not report broadcasts"),
+        (23203, "broadcast", ": NCCL 2.29 and newer do not report broadcasts"),
+        (23203, "all_reduce", ""),
+    ],
+)
+def test_what_a_release_does_not_report_is_said(nccl: int, collective: str, reason: str) -> None:
+    recorder = agreed(Asked(nccl=nccl), party(SoloControl()), collective=collective)
+    recorder.record(lambda: None, 0)
+    said = "NCCL reported nothing of 1 of the 1 operations that were asked about"
+    assert recorder.missing() == said + reason
+
+
 def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
     engine = Asked()
-    recorder = what_ran.agreed(engine, party(SoloControl()), what_ran.OperationCounts(), "")
+    recorder = agreed(engine, party(SoloControl()))
     engine.stopped = 0
     with pytest.raises(TimedOut):
         recorder.record(lambda: None, -1)
