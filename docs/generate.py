@@ -50,7 +50,7 @@ PAGES = (
     ("exit-codes.md", "Exit codes", reference_tables.exit_codes),
     ("settings.md", "Settings: busbw.toml and variables", reference_settings.settings),
     ("environment.md", "Environment variables", reference_tables.environment),
-    ("net-plugin.md", "Settings of the network plugin", reference_net.variables),
+    ("net-plugin.md", "The network plugin: settings and releases of NCCL", reference_net.page),
     ("accel.md", "Gradient exchange: settings and codecs", reference_accel.settings),
     ("training.md", "Training: models and methods", reference_accel.methods),
     ("horovod.md", "Variables of the Horovod frontend", reference_accel.horovod_variables),

@@ -4,7 +4,7 @@ the ranks.
 After the timed operations of a cell one more is run, of which NCCL's profiler interface reports
 algorithm, protocol and channels. At all other times NCCL is told to report nothing. Where a release
 does not report the name of a kernel over symmetric memory, NCCL's log says it of a further
-operation (`kernel_log`). How ranks are connected is in the log too.
+operation (`logged_kernels`). How ranks are connected is in the log too.
 """
 
 import os
@@ -36,7 +36,7 @@ from busbw.host import nccl_packages, net_plugin
 from busbw.launch.control import Control
 from busbw.measure.formats import nccl_connections
 from busbw.measure.job import SweepJob
-from busbw.measure.kernel_log import KernelLog
+from busbw.measure.logged_kernels import LoggedKernels
 from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
@@ -81,7 +81,7 @@ class KernelRecorder:
         collective: str = "",
         profiler: Profiler | None = None,
         problem: str = "",
-        log: KernelLog | None = None,
+        log: LoggedKernels | None = None,
     ) -> None:
         self.problem = problem
         self._log = log  # None if the log of any process says nothing more, or cannot be asked
@@ -219,7 +219,7 @@ def agreed(
         return KernelRecorder(opened, party.group, counts, collective, problem=problems[0])
     if profiler is None:
         return KernelRecorder(opened, party.group, counts, collective)
-    own = KernelLog(log, profiler)
+    own = LoggedKernels(log, profiler)
     is_asked = party.world.reduce_all([float(own.has_more)], "min")[0] > 0
     asked = own if is_asked else None
     return KernelRecorder(opened, party.group, counts, collective, profiler, log=asked)

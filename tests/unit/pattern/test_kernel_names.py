@@ -32,6 +32,9 @@ COMMUNICATION = [
     ("kuserbuffers_pushsend(int)", ""),
     ("Memcpy PtoP (Device -> Device)", ""),
     ("one_shot_all_to_all_triton", "alltoall"),
+    ("void GinAlltoAllKernel<float>(ncclWindow_vidmem*, unsigned long, ncclDevComm)", "alltoall"),
+    ("void ginPutBwKernel<true, false>(ncclDevComm, unsigned int, int)", ""),
+    ("_Z10stepKernelIfEv11ncclDevCommj", ""),
 ]
 LIBRARIES = [
     ("_ZN5aiter30allreduce_fusion_kernel_1stageIDF16bEEvPNS_8RankDataE", "AITER", "all_reduce"),
@@ -73,6 +76,23 @@ OTHERS = [
     "_ZN99999999999x",
     "",
 ]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "library"),
+    [
+        ("ncclSymkDevKernel_AllGather_RailRing_LsaSTMC(ncclSymkDevWorkArgs)", "NCCL or RCCL"),
+        ("void GinAlltoAllKernel<float>(ncclWindow_vidmem*, ncclDevComm)", "NCCL's device API"),
+        ("void ginPutBwKernel<true, false>(ncclDevComm, int)", "NCCL's device API"),
+        ("void deep_ep::internode::dispatch<true>(ncclDevComm)", "DeepEP"),
+        ("void GinAlltoAllKernel<float>(int)", "other"),
+    ],
+)
+def test_kernels_with_nccls_device_api_are_known_by_what_they_take(
+    kernel: str, library: str
+) -> None:
+    found = communication(kernel)
+    assert found is not None and found.library == library
 
 
 @pytest.mark.parametrize(("kernel", "function"), COMMUNICATION)

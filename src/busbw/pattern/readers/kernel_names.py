@@ -12,11 +12,15 @@ from typing import NamedTuple
 
 from busbw.pattern import merge
 
-NCCL = "NCCL or RCCL"
 _CUSTOM, _AITER, _SGLANG = "vLLM, SGLang, AITER", "AITER", "SGLang"
 _TRTLLM, _PPLX = "TensorRT-LLM, FlashInfer", "pplx-kernels"
 # Libraries that only inference servers use
 OF_SERVERS = frozenset({_CUSTOM, _AITER, _SGLANG, _TRTLLM, _PPLX})
+NCCL, OTHER = "NCCL or RCCL", "other"
+# Of kernels that a program writes with NCCL's device API (NCCL 2.28: LSA, multimem, GIN); they take
+# this type, so that it stands among their arguments, also in a mangled name.
+DEVICE_API = "NCCL's device API"
+_DEVICE_API = re.compile(r"(?:\b|\d)ncclDevComm")
 
 
 class Communication(NamedTuple):
@@ -90,7 +94,7 @@ _ROWS = (
     _KernelName(
         r"^(?!triton_[a-z]+_fused_).*(?<!warp)(?<!warp_)(?<!block)(?<!block_)"
         r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)",
-        "other",
+        OTHER,
     ),
 )
 _TABLE = tuple((re.compile(row.pattern, re.IGNORECASE), row) for row in _ROWS)
@@ -98,17 +102,18 @@ _STATED = re.compile(rf"(?:{_FUNCTION})|_reduce_", re.IGNORECASE)
 _UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::|\(anonymous\)::")
 _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _LENGTH = re.compile(r"\d+")
-_LONGEST = 64  # characters of a name that is kept
+_READ, _LONGEST = 4096, 64  # characters of a name that are read, and of one that is kept
 
 
 @lru_cache(maxsize=1 << 12)
 def communication(kernel: str) -> Communication | None:
     """What the name of a kernel says of its communication; None for any other kernel."""
-    name = _qualified(kernel)
+    name, is_device_api = _qualified(kernel), bool(_DEVICE_API.search(kernel[:_READ]))
     for pattern, row in _TABLE:
         if pattern.search(name):
-            return Communication(name[:_LONGEST], row.library, row.function or _stated(name))
-    return None
+            library = DEVICE_API if is_device_api and row.library == OTHER else row.library
+            return Communication(name[:_LONGEST], library, row.function or _stated(name))
+    return Communication(name[:_LONGEST], DEVICE_API, _stated(name)) if is_device_api else None
 
 
 def _stated(name: str) -> str:
@@ -119,7 +124,7 @@ def _stated(name: str) -> str:
 
 def _qualified(kernel: str) -> str:
     """The kernel's name with namespaces, without its type and the arguments."""
-    name = _UNNAMED.sub("", kernel[:4096]).strip()
+    name = _UNNAMED.sub("", kernel[:_READ]).strip()
     if _MANGLED.match(name):
         return "::".join(_mangled_parts(name)) or name
     if name.startswith("Memcpy "):

@@ -18,7 +18,7 @@ REPORTS_CALLS = 5  # NCCL's profiler interface from 2.28 on
 GIVES_LOGGER, NAMES_SYMMETRIC = 4, 7
 
 
-class KernelLog:
+class LoggedKernels:
     """The log of this process, of the communicators that `profiler` is asked about."""
 
     def __init__(self, log: Log, profiler: Profiler) -> None:

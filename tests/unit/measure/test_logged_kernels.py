@@ -13,7 +13,7 @@ from test_what_ran import RING_LL, Asked, agreed, party
 from busbw.core.ran import NcclKernel
 from busbw.engines.nccl_log import FILE, SUBSYSTEMS, Log, MemoryLog
 from busbw.launch.control import SoloControl
-from busbw.measure.kernel_log import KernelLog
+from busbw.measure.logged_kernels import LoggedKernels
 
 UNNAMED = NcclKernel("Symmetric", "")
 NAMED = NcclKernel("Symmetric", "", 3, "AllReduce_AGxLL_R")
@@ -78,7 +78,7 @@ def test_a_log_of_the_users_is_left_alone() -> None:
     engine = Logging(log, [UNNAMED], 6)
     recorder = agreed(engine, party(SoloControl()), log=Log(lambda: LINE))
     assert recorder.record(engine.launch, 0) == UNNAMED and engine.operations == 1
-    assert not KernelLog(Log(lambda: ""), engine).has_more
+    assert not LoggedKernels(Log(lambda: ""), engine).has_more
     engine.reads_log_variables = False
-    assert not KernelLog(log, engine).has_more
+    assert not LoggedKernels(log, engine).has_more
     log.close()
