@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from asked_engine import RING_LL, Asked, agreed, party
 from test_nccl_connections import said
-from test_what_ran import RING_LL, Asked, agreed, party
 
 from busbw.core.ran import NcclKernel
 from busbw.engines.nccl_log import FILE, SUBSYSTEMS, Log, MemoryLog
