@@ -147,6 +147,7 @@ def compared(fakes: Fakes) -> dict[str, dict[str, list[str]]]:
 
 def sweep(fakes: Fakes, fields: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """A whole sweep as a rank runs it: its loop, its notes, what its rows measure, and what ran."""
+    fakes.cuda.fake_clear()  # its notes have room for one sweep
     reported, chosen = fakes.nccl.fake_reported(), fakes.nccl.fake_chosen()
     spec = msgspec.convert(
         {"collective": "all_reduce", "max_bytes": 64, "step_factor": 2, "check": 0, **fields},

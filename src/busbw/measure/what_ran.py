@@ -119,7 +119,7 @@ class KernelRecorder:
         self._counts.asked += 1
         if kernel is None:
             self._counts.unknown += 1
-            self._counts.reason = self._unreported()
+            self._counts.reason = self._counts.reason or self._unreported()
         self._counts.lost += sum(lost for _, _, lost in by_process)
         return kernel
 
