@@ -38,6 +38,11 @@ class NcclKernel(msgspec.Struct, frozen=True):
         collective, _, form = self.variant.partition("_")
         return self.protocol or form or collective
 
+    @property
+    def uses_gin(self) -> bool:
+        """Whether the kernel itself sends over a network (GIN: GPU-initiated networking)."""
+        return "_Rail" in self.variant  # AllGather_RailRing_LsaSTMC: NCCL's src/sym_kernels.cc
+
     def __str__(self) -> str:
         """`Ring LL128, 4 channels`."""
         text = " ".join(filter(None, (self.algorithm, self.protocol, self.variant)))

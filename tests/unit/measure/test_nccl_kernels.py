@@ -92,6 +92,16 @@ def test_a_kernel_over_symmetric_memory_has_its_name_in_place_of_a_protocol() ->
     assert str(named) == "Symmetric AllReduce_AGxLL_R, 2 channels"
 
 
+def test_a_kernel_that_sends_between_hosts_itself_is_said_to() -> None:
+    rail = said(
+        "AllReduce [Symmetric]: 16384 Bytes -> Kernel AllGather_RailRing_LsaSTMC nchannels 16"
+        " nthreads 512 nWorks 1"
+    )
+    line = "between hosts RailRing_LsaSTMC sent by GIN, whose network devices are not known\n"
+    assert line in view("table", ran=True).render(log_result(rail))
+    assert "GIN" not in view("table", ran=True).render(log_result(SYMMETRIC))
+
+
 @pytest.mark.parametrize(
     "words", [["show", "run.json"], ["run", "all_reduce"], ["replay", "run.json"]]
 )

@@ -27,7 +27,7 @@ COUNTED = (
 
 def text(result: Outcome, width: int | None = None) -> str:
     """All of it, each on lines of its own."""
-    lines = [*_unknown(result), *_in_place(result)]
+    lines = [*_unknown(result), *_in_place(result), *_gin(result)]
     return wrapped("".join(lines), width) + _connections(result, width)
 
 
@@ -68,6 +68,16 @@ def _in_place(result: Outcome) -> list[str]:
         f"in place NCCL ran {len(differ)} of {counted(len(rows), 'size')} differently: at"
         f" {format_size(first.size_bytes)} {first.ran_in_place}\n"
     ]
+
+
+def _gin(result: Outcome) -> list[str]:
+    """That kernels sent between hosts themselves, over no connection that NCCL's log names."""
+    rows = result.rows if isinstance(result, Result) else []
+    kernels = [kernel for row in rows for kernel in (row.ran, row.ran_in_place) if kernel]
+    found = sorted({kernel.form for kernel in kernels if kernel.uses_gin})
+    if not found:
+        return []
+    return [f"between hosts {', '.join(found)} sent by GIN, whose network devices are not known\n"]
 
 
 def _connections(result: Outcome, width: int | None) -> str:
