@@ -82,7 +82,7 @@ class OverlapRun:
             self._start(engine, load_text)
         together: Together = InThreads()
         if engine.asynchronous:
-            together = OnStreams(engine, self._job.sweep.timeout)
+            together = OnStreams(engine, self._control, self._job.sweep.timeout)
         for size in sizes(self._job.sweep, largest):
             call = calls.at(size, in_place=False)
             collective = OpenedSide(_launches(engine, calls, size, largest))

@@ -10,12 +10,16 @@ from typing import Any, Protocol
 import torch
 
 from busbw.engines.base import Engine, Launch
+from busbw.launch.control import Control
 
+LAUNCH_S, MARGIN = 10e-6, 1.5  # to enqueue an operation, and how many times as long the GPU idles
+CYCLES_PER_S = 2e9  # of a GPU's clock, at most
+TRIES = 4
 JOIN_LIMIT_S = 600.0  # for a thread; the watchdog ends a job that makes no progress long before
 
 
 class Together(Protocol):
-    """Runs operations of both sides, each side in its order."""
+    """Runs operations of both sides, each side in its order. `take` is collective."""
 
     def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
         """Run each once, where it will be timed: what it allocates must not wait."""
@@ -25,17 +29,21 @@ class Together(Protocol):
 
 
 class OnStreams:
-    """On a GPU: the first side on the engine's stream, the second on another. All is enqueued
-    before the first operation runs.
+    """On a GPU: the first side on the engine's stream, the second on another.
+
+    All is enqueued while the GPU idles for a while, as its queue is too short to be held for so
+    many operations. If a GPU began before the last one was enqueued, all ranks run again, and idle
+    for longer.
     """
 
-    def __init__(self, engine: Engine, limit_s: float) -> None:
-        self._engine, self._limit_s = engine, limit_s
+    def __init__(self, engine: Engine, control: Control, limit_s: float) -> None:
+        self._engine, self._control, self._limit_s = engine, control, limit_s
         self._fence = engine.fence()
         self._other = torch.cuda.Stream()
         self._begin, self._end, self._other_end = (
             torch.cuda.Event(enable_timing=True) for _ in range(3)
         )
+        self._launch_s = LAUNCH_S  # of an operation, as long as any took so far
 
     def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
         """See Together."""
@@ -48,26 +56,38 @@ class OnStreams:
 
     def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
         """See Together."""
-        main: Any = torch.cuda.current_stream()
-        with self._engine.held():
-            self._fence()  # all ranks start together
-            self._begin.record(main)
-            self._other.wait_event(self._begin)
-            for number in range(max(len(first), len(second))):
-                for launch in first[number : number + 1]:
-                    launch()
-                with torch.cuda.stream(self._other):
-                    for launch in second[number : number + 1]:
-                        launch()
-            self._end.record(main)
-            self._other_end.record(self._other)
-            main.wait_event(self._other_end)
-        self._engine.synchronize(self._limit_s)
+        for _ in range(TRIES):
+            began_s = time.perf_counter()
+            is_idle = self._enqueue(first, second)
+            took_s = time.perf_counter() - began_s
+            self._engine.synchronize(self._limit_s)
+            self._launch_s = max(self._launch_s, took_s / (len(first) + len(second)))
+            if self._control.reduce_all([float(is_idle)], "min")[0]:
+                break
         ends = (self._end, first), (self._other_end, second)
         first_s, second_s = (
             1e-3 * self._begin.elapsed_time(end) if launches else 0.0 for end, launches in ends
         )
         return first_s, second_s
+
+    def _enqueue(self, first: Sequence[Launch], second: Sequence[Launch]) -> bool:
+        """Enqueue both sides in turn; whether the GPU had not begun by then."""
+        main: Any = torch.cuda.current_stream()
+        idle_s = MARGIN * self._launch_s * (len(first) + len(second))
+        torch.cuda._sleep(round(idle_s * CYCLES_PER_S))
+        self._fence()  # all ranks start together
+        self._begin.record(main)
+        self._other.wait_event(self._begin)
+        for number in range(max(len(first), len(second))):
+            for launch in first[number : number + 1]:
+                launch()
+            with torch.cuda.stream(self._other):
+                for launch in second[number : number + 1]:
+                    launch()
+        self._end.record(main)
+        self._other_end.record(self._other)
+        main.wait_event(self._other_end)
+        return not self._begin.query()
 
 
 class InThreads:
