@@ -137,6 +137,7 @@ class ProfiledCall:
     stream: int | None = None
     group: int | None = None
     captured: bool = False
+    replayed: bool = False  # NCCL has reported it of a replay, not of its capture
     uncounted: bool = False  # as in TimedCall
     gpu_ns: tuple[int, int] | None = None  # start and end by `clock`
     clock: str | None = None
@@ -259,6 +260,7 @@ def _with_tasks(
                 call.root,
                 stream=call.stream,
                 captured=True,
+                replayed=True,
             )
             yield _with_task(replayed, task, join)
         return

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from busbw.core.errors import UsageError, unknown
 from busbw.core.given_file import refuse_device
 from busbw.core.pattern import SCHEMA, Pattern
-from busbw.pattern import pattern_lines
+from busbw.pattern import graph_replays, pattern_lines
 from busbw.pattern.collector import ORDER_LIMIT, Collector
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import (
@@ -278,7 +278,18 @@ def sources(files: Sequence[str]) -> Iterator[PatternSource]:
     if names.count("-") > 1:
         raise UsageError("stdin is given twice", "give - once")
     for number, name in enumerate(names):
-        yield opened(name, _open(name), number, len(names))
+        yield opened(name, _open(name), number, len(names), _graphs_beside(name))
+
+
+def _graphs_beside(name: str) -> bytes:
+    """The file of the same process with its CUDA graphs; empty if there is none to read."""
+    path = Path(name)
+    if path.suffix != CAPTURED[0]:
+        return b""
+    try:
+        return path.with_suffix(graph_replays.SUFFIX).read_bytes()
+    except OSError:
+        return b""
 
 
 def _names(file: str) -> list[str]:

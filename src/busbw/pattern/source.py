@@ -20,12 +20,15 @@ _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
 
 @dataclass(slots=True)
 class PatternSource:
-    """A file to read. `number` is its position among the `files` of the job."""
+    """A file to read. `number` is its position among the `files` of the job, `graphs` the content
+    of the file beside it with the CUDA graphs of its process.
+    """
 
     name: str
     stream: "io.BufferedReader[io.RawIOBase]"
     number: int = 0
     files: int = 1
+    graphs: bytes = b""
 
     @property
     def head(self) -> bytes:
@@ -76,7 +79,9 @@ class PatternSource:
         return content.getvalue()
 
 
-def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> PatternSource:
+def opened(
+    name: str, raw: BinaryIO, number: int = 0, files: int = 1, graphs: bytes = b""
+) -> PatternSource:
     """A source of the bytes in `raw`, decompressed if they are those of gzip."""
     stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD_BYTES)
     try:
@@ -86,4 +91,4 @@ def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Pattern
         raise UsageError(message, "name a file that can be read") from error
     if packed:
         stream = io.BufferedReader(GzipStream(stream), HEAD_BYTES)
-    return PatternSource(name, stream, number, files)
+    return PatternSource(name, stream, number, files, graphs)

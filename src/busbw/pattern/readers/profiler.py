@@ -1,7 +1,7 @@
 """Files of busbw's profiler plugin, one for each process: what `busbw capture` records."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbw.core.env import CAPTURE
@@ -11,7 +11,9 @@ from busbw.core.sizes import counted
 from busbw.measure import profiler_calls, profiler_file
 from busbw.measure.profiler_calls import ProfiledCall
 from busbw.measure.profiler_file import MAGIC, ProcessFile
+from busbw.pattern import graph_replays
 from busbw.pattern.collector import Collector
+from busbw.pattern.graph_replays import Expanded, RecordedGraph
 from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
 from busbw.pattern.source import PatternSource
 
@@ -46,7 +48,7 @@ def read(source: PatternSource, collector: Collector) -> None:
     except UsageError as error:
         collector.add_problem(str(error))
         return
-    add(process_file, source.name, collector)
+    add(process_file, source.name, collector, graphs=graph_replays.parse(source.graphs))
 
 
 def add(
@@ -54,14 +56,18 @@ def add(
     name: str,
     collector: Collector,
     made: Mapping[int, int] | None = None,
+    graphs: Sequence[RecordedGraph] = (),
 ) -> None:
-    """Add the calls of a process, whose file has this name.
+    """Add the calls of a process, whose file has this name, and those of replays of its `graphs`.
 
     `made`: how many collectives it had made before, by its number of the communicator, where the
     file lacks them. Calls are then told by their number, and not by their functions and sizes.
     """
     comms = add_comms(process_file, name, collector)
     calls, unknown, shifted = profiler_calls.read_calls(process_file)
+    since_boot_ns = process_file.realtime_ns - process_file.monotonic_ns
+    expanded = graph_replays.expanded(calls, graphs, since_boot_ns)
+    calls = expanded.calls
     ahead_ns = _ahead_ns(calls, comms)
     numbers = None if made is None else Counter(made)
     for call in calls:
@@ -75,7 +81,28 @@ def add(
             collector.add_call(comm.process, observed)
         else:
             unknown += 1
+    _add_unordered(expanded, comms, process_file, collector)
     _add_remarks(collector, process_file, calls, unknown, shifted)
+    _add_graph_remarks(collector, process_file, expanded)
+
+
+def _add_unordered(
+    expanded: Expanded,
+    comms: Mapping[int, CommOfRank],
+    process_file: ProcessFile,
+    collector: Collector,
+) -> None:
+    """Add the calls of replays whose moments are unknown: with them no order is kept."""
+    if expanded.unordered:
+        collector.add_note(
+            "graphs were replayed too often to note each moment: calls are counted, their order is"
+            " not kept"
+        )
+        collector.drop_order()
+    for call, times in expanded.unordered:
+        if call.comm in comms:
+            comm = comms[call.comm]
+            collector.add_call(comm.process, _call(call, comm, process_file, 0), times)
 
 
 def add_comms(process_file: ProcessFile, name: str, collector: Collector) -> dict[int, CommOfRank]:
@@ -200,17 +227,27 @@ def _add_remarks(
             "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and"
             " reduce_scatter are those of one rank"
         )
-    captured = sum(call.captured for call in calls)
-    if captured and process_file.captured:
+
+
+def _add_graph_remarks(collector: Collector, process_file: ProcessFile, expanded: Expanded) -> None:
+    """Say what is known of calls in CUDA graphs."""
+    who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name
+    if expanded.captured:
         collector.add_note(
-            f"{who}: {counted(captured, 'call')} in CUDA graphs; the first one that was captured is"
-            " not timed, and its replays are seen only if they use a network"
+            f"{who}: {counted(expanded.captured, 'call')} in CUDA graphs,"
+            f" {counted(expanded.replayed, 'call')} by their replays, of which NCCL gives no time"
         )
-    elif captured:
-        collector.add_note(
-            f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if"
-            " they use a network"
+    if not expanded.unknown:
+        return
+    text = f"{who}: {counted(expanded.unknown, 'call')} in CUDA graphs"
+    if process_file.captured:
+        text += (
+            "; the first one that was captured is not timed, and its replays are seen only if they"
+            " use a network"
         )
+    else:
+        text += ", whose replays NCCL reports only if they use a network"
+    collector.add_note(text)
 
 
 def _add_untimed(

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 # from this folder
+import busbw_graphs  # type: ignore[import-not-found]
 import busbw_import_watch  # type: ignore[import-not-found]
 import busbw_phases  # type: ignore[import-not-found]
 import busbw_rank_now  # type: ignore[import-not-found]
@@ -214,6 +215,7 @@ class Recorder:
             OPTIMIZER_MODULE: self._watch_optimizers,
             AUTOGRAD_MODULE: self._calls.watch_backward,
             **self._phases.watched,
+            **busbw_graphs.Graphs(folder).watched,
         }
         self._failed: set[str] = set()  # files that could not be written, which was said
 
