@@ -60,12 +60,14 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
     if not source and all(any(map(is_archive, side)) for side in sides):
         snapshots = [file for side in sides for file in side]
         return _nodes(snapshots, newest=snapshots != list(files))
+    from busbw.pattern.rank_ends import notes
     from busbw.pattern.registry import load as load_pattern
     from busbw.pattern.unfinished import note
 
     pattern = load_pattern(files, source)
     if len(files) == 1 and Path(files[0]).is_dir():
-        pattern.header.notes += filter(None, [note(Path(files[0]))])
+        folder = Path(files[0])
+        pattern.header.notes += filter(None, [note(folder), *notes(folder)])
     return FileContent.of_pattern(pattern)
 
 

@@ -13,6 +13,7 @@ from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.launch import environment
 from busbw.pattern import capture
 from busbw.pattern import text as view
+from busbw.pattern.end_watch import EndWatch
 
 
 @click.command(
@@ -62,7 +63,8 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
         os.environ |= values
         _become(command_line)
     capture.make_folder(folder)
-    code = capture.run(command_line, values)
+    with EndWatch(folder, values[CAPTURE.launch]) as watch:
+        code = capture.run(command_line, values, on_signal=watch.note_order)
     if not capture.has_rank_0(folder, values):
         print_err(f"note: {capture.OTHER_HOST}")
         return code

@@ -181,8 +181,14 @@ def fatal_signal(pid: int) -> int:
 
     0 if no signal did, or if another user owns the process.
     """
+    return exit_status(pid)[0]
+
+
+def exit_status(pid: int) -> tuple[int, int]:
+    """The same signal, and the code with which the process exited if none did."""
     fields = _stat_words(read_proc(pid, "stat"))
-    return int(fields[49]) & 0x7F if fields and fields[0] in ENDED else 0
+    status = int(fields[49]) if fields and fields[0] in ENDED else 0
+    return status & 0x7F, status >> 8 & 0xFF
 
 
 def has_no_variables(pid: int) -> bool:

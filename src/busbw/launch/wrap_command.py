@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
@@ -109,6 +109,7 @@ def run(
     limit_s: float | None = None,
     *,
     is_part: bool = False,
+    on_signal: Callable[[int], None] | None = None,
 ) -> int:
     """Run the command to its end, and return its exit code, or 128 + N if signal N ended it.
 
@@ -120,6 +121,7 @@ def run(
     a second one as an order to end at once. NoMeasurement if it cannot be started.
 
     `is_part`: more follows the command; then KeyboardInterrupt at its end if a signal came.
+    `on_signal` is called with the number of each.
     """
     children: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
@@ -130,6 +132,8 @@ def run(
 
     def receive(number: int, _frame: object) -> None:
         received.append(number)
+        if on_signal:
+            on_signal(number)
         if number in PASSED_ON:
             timer = threading.Timer(PASS_ON_S, send, (number,))
             timer.daemon = True

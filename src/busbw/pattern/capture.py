@@ -7,7 +7,7 @@ the calls of Gloo too, and the steps of a training under DistributedDataParallel
 
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from busbw.core.env import CAPTURE
@@ -17,6 +17,7 @@ from busbw.host import net_plugin
 from busbw.launch import wrap_command
 from busbw.measure.record import save
 from busbw.pattern.pattern_lines import lines
+from busbw.pattern.rank_ends import notes
 from busbw.pattern.registry import NoCall, load
 from busbw.pattern.unfinished import KEPT
 
@@ -84,6 +85,7 @@ def run(
     limit_s: float | None = None,
     *,
     is_part: bool = False,
+    on_signal: Callable[[int], None] | None = None,
 ) -> int:
     """Run a command with the variables on all of its ranks; returns its exit code.
 
@@ -92,7 +94,7 @@ def run(
     """
     line = wrap_command.command_line(command, values)
     environ = {**os.environ, **values}
-    return wrap_command.run(line, environ, stdout, limit_s, is_part=is_part)
+    return wrap_command.run(line, environ, stdout, limit_s, is_part=is_part, on_signal=on_signal)
 
 
 def has_rank_0(folder: Path, values: Mapping[str, str]) -> bool:
@@ -119,13 +121,17 @@ def is_empty(folder: Path) -> bool:
 
 
 def pattern(folder: Path) -> Pattern:
-    """The pattern of the ranks; NoMeasurement if no rank, or no call, was recorded."""
+    """The pattern of the ranks, and who went first; NoMeasurement if no rank, or no call, was
+    recorded.
+    """
     if is_empty(folder):
         raise NoMeasurement(f"no rank of the command was recorded: {folder} is empty", NOTHING_HINT)
     try:
-        return load([str(folder)])
+        recorded = load([str(folder)])
     except NoCall as error:
         raise NoMeasurement(error.message, NO_CALL_HINT) from error
+    recorded.header.notes += notes(folder)
+    return recorded
 
 
 def keep(recorded: Pattern, folder: Path) -> Path:

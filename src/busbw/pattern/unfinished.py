@@ -2,7 +2,6 @@
 
 import platform
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +16,7 @@ NOW = ".rank_*.now"
 FRESH_S = 10.0  # a rank that runs writes its file about once a second
 
 
-class _RankProcess(msgspec.Struct):
+class RankProcess(msgspec.Struct):
     """What `.rank_N.now` (recorder/busbw_rank_now.py) says of the process."""
 
     rank: int
@@ -46,7 +45,7 @@ def note(folder: Path) -> str:
     """
     if (folder / KEPT).exists():
         return ""
-    unended = {rank.rank: _runs(path, rank) for path, rank in _processes(folder) if not rank.ended}
+    unended = {rank.rank: _runs(folder, rank) for rank in rank_processes(folder) if not rank.ended}
     if not unended:
         return ""
     running = [rank for rank, runs in unended.items() if runs]
@@ -62,20 +61,26 @@ def note(folder: Path) -> str:
     return f"{state}; all calls until {until:%H:%M:%S} UTC are read, and some later ones"
 
 
-def _processes(folder: Path) -> Iterator[tuple[Path, _RankProcess]]:
-    """The processes of the ranks; a file that cannot be read is left out."""
-    for path in sorted(folder.glob(NOW)):
-        try:
-            yield path, msgspec.json.decode(path.read_bytes(), type=_RankProcess)
-        except (OSError, ValueError):  # it is being replaced, or is of another version
-            continue
+def rank_process(path: Path) -> RankProcess | None:
+    """The process of a rank; None if its file is being replaced, or is of another version."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RankProcess)
+    except (OSError, ValueError):
+        return None
 
 
-def _runs(path: Path, rank: _RankProcess) -> bool:
+def rank_processes(folder: Path) -> list[RankProcess]:
+    """The processes of the ranks whose files can be read."""
+    found = [rank_process(path) for path in sorted(folder.glob(NOW))]
+    return [rank for rank in found if rank]
+
+
+def _runs(folder: Path, rank: RankProcess) -> bool:
     """Whether its process runs; of one of another host or container, whether it wrote lately."""
     namespace = str(Path("/proc/self/ns/pid").readlink())
     if (rank.host, rank.pid_namespace) != (platform.node(), namespace):
-        return time.time() - path.stat().st_mtime < FRESH_S
+        written_s = (folder / NOW.replace("*", str(rank.rank))).stat().st_mtime
+        return time.time() - written_s < FRESH_S
     if process.start_time(rank.pid) != rank.started:
         return False
     return process.state(rank.pid) not in process.ENDED

@@ -229,6 +229,18 @@ def test_the_process_that_went_first_is_named(
     assert (found.verdict, found.kind, list(found.suspects)) == (kind, "over", suspects)
 
 
+def test_a_rank_that_failed_before_all_others_is_named_though_python_came_to_its_end() -> None:
+    ranks = {
+        rank: LiveRank(rank=rank, host="h", pid=7, state="", ended=True, end_s=1.0 + rank)
+        for rank in range(3)
+    }
+    assert judge(JobLook(ranks, 3)).verdict is Verdict.UNKNOWN
+    ranks[0].exit_code = 1
+    found = judge(JobLook(ranks, 3))
+    assert (found.verdict, found.suspects) == (Verdict.WARN, [0])
+    assert found.message.endswith(" went first, 1000 ms before another one, and exited with code 1")
+
+
 def test_of_processes_that_are_gone_while_others_run_the_first_has_died() -> None:
     """Their launcher ends the others one by one."""
     gone = {0: LiveRank(rank=0, host="h", pid=7, state="S")}

@@ -20,56 +20,20 @@ from busbw.host.tcp_sockets import ProcessSockets
 from busbw.job.live.connections import HostConnections
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
 from busbw.job.live.local_process import LocalProcess
-from busbw.job.live.rank_use import STEPS, TIMED, RankCounts, RankUse
+from busbw.job.live.rank_now import Identity, RankNow, decoded, new_steps
+from busbw.job.live.rank_use import RankCounts, RankUse
+from busbw.pattern import rank_ends
 from busbw.pattern.unfinished import KEPT
 
 NAME = re.compile(r"\.rank_.*\.now")
-VERSION = 1
 OTHERS_S = 10.0  # between readings of a file of another host's rank, unless it is asked for
 RIVAL_S = 10.0  # after a file was seen to go back to a process that it had named before
 USE_EVERY_S, USE_SHARE = 2.0, 0.005  # of a CPU, to read what the processes use; a turn is so long
 OVERLAP = 2  # steps that are sent again: DDP times a step when the next one begins
 BROKEN = (OSError, ValueError, RecursionError)  # msgspec's errors are ValueErrors
-Identity = tuple[str, int, int]  # host, pid and start of a process
-_EMPTY = msgspec.Raw(b"[]")
 
 
-class RankNow(msgspec.Struct, kw_only=True):
-    """`.rank_N.now` (pattern/recorder/busbw_rank_now.py). Of long lists the last items are decoded,
-    and of others only what changed.
-    """
-
-    version: int
-    rank: int
-    world: int
-    host: str
-    pid: int
-    started: int
-    pid_namespace: str
-    launch: str
-    ended: bool
-    written_ns: int
-    spent_us: dict[str, float] = {}
-    doing_s: dict[str, float] = {}
-    timed: int = 0
-    computed_us: dict[str, float] = {}
-    first_step: int = 0
-    step_end_ns: int = 0
-    steps_us: msgspec.Raw = _EMPTY
-    waits_us: msgspec.Raw = _EMPTY
-    pg_config: msgspec.Raw
-    pg_status: msgspec.Raw
-    entries: msgspec.Raw
-
-    def counts(self, steps: int) -> dict[str, float]:
-        """What it spent its steps with, so far."""
-        return {STEPS: steps, TIMED: self.timed, **self.spent_us, **self.computed_us}
-
-
-_NOW = msgspec.json.Decoder(RankNow)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
-_TIMES = msgspec.json.Decoder(list[float])
-_WAITS = msgspec.json.Decoder(list[float | None])
 
 
 class RankNews(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -112,6 +76,8 @@ class HostNews(msgspec.Struct, omit_defaults=True):
     states: dict[int, str] = {}  # of the own ranks' processes
     ends_s: dict[int, float] = {}  # when these ended
     signals: dict[int, int] = {}  # that killed them, if that was seen
+    codes: dict[int, int] = {}  # with which others exited
+    order: int = 0  # the signal by which `busbw capture` was told to end the job
     others: list[int] = []  # ranks of other hosts, with files here
     rivals: dict[int, str] = {}  # the processes that write one file in turns
     uses: dict[int, RankCounts] = {}  # of all ranks that are read here; empty if not read anew
@@ -153,6 +119,7 @@ class HostFiles:
         self._files: dict[str, _SentFile] = {}
         self._versions: dict[str, object] = {}  # what tells a version of a file from others
         self._broken: dict[str, str] = {}
+        self._ends: dict[rank_ends.Identity, rank_ends.RankEnd] = {}  # that were noted
         self._host = HostReader()
         self._sockets, self._connections = ProcessSockets(), HostConnections(self._node)
         self._turn, self._next_use_s = -1, 0.0
@@ -173,6 +140,8 @@ class HostFiles:
                     if NAME.fullmatch(entry.name):
                         names.add(entry.name)
                         self._read_changed(entry, wanted, now_s)
+                    elif rank_ends.is_file(entry.name):
+                        self._read_ends(entry)
                     kept |= entry.name == KEPT
         except OSError as error:
             news.unread.append(f"{self._folder}: {error.strerror}")
@@ -229,18 +198,25 @@ class HostFiles:
             self._broken.pop(entry.name, None)
         self._versions[entry.name] = version
 
+    def _read_ends(self, entry: "os.DirEntry[str]") -> None:
+        """The ends that `busbw capture` noted."""
+        version = entry.stat().st_mtime_ns
+        if self._versions.get(entry.name) != version:
+            self._versions[entry.name] = version
+            self._ends |= rank_ends.ends_in(Path(entry.path))
+
     def _take(self, name: str, data: bytes, now_s: float) -> None:
         """The content of a file; ValueError if it is cut off, or of another version."""
-        now = _decoded(data)
+        now = decoded(data)
         is_own = now.host == self._node and now.pid_namespace == self._pid_namespace
         before = self._files.get(name)
-        if before and _process(before.now) == _process(now):
+        if before and before.now.process == now.process:
             before.now, before.is_own, before.read_s, before.is_sent = now, is_own, now_s, False
             return
         self._files[name] = file = _SentFile(now, is_own, now_s)
         if before:
-            file.earlier = before.earlier | {_process(before.now): before.now}
-            if file.earlier.pop(_process(now), None):
+            file.earlier = before.earlier | {before.now.process: before.now}
+            if file.earlier.pop(now.process, None):
                 file.returned_s = now_s
         if not is_own or not self._state(now):
             return
@@ -270,19 +246,29 @@ class HostFiles:
             news.unread.append(f".rank_{rank}.now: {error}")
 
     def _add_end(self, file: _SentFile, news: HostNews) -> None:
-        """When the process ended, and whether its launcher still runs."""
+        """When the process ended and how, and whether its launcher still runs."""
         if file.launcher:
             pid, started = file.launcher
             news.has_launcher |= pid > 1 and 0 < started == process.start_time(pid)
-        end_s = file.process.ended_s() if file.process else None
+        now, rank = file.now, file.now.rank
+        local = file.process
+        noted = self._ends.get((now.host, now.pid_namespace, now.pid, now.started))
+        end_s = local.ended_s() if local else None
+        if noted and noted.order:  # all were told to end, and may have taken their time
+            news.order, end_s = noted.order, None
+        elif noted and end_s is None:
+            end_s = noted.end_s
         if end_s is not None:
-            news.ends_s[file.now.rank] = end_s
-        if file.process and file.process.signal:
-            news.signals[file.now.rank] = file.process.signal
+            news.ends_s[rank] = end_s
+        for end in (noted, local):
+            if end and end.signal:
+                news.signals[rank] = end.signal
+            if end and end.code:
+                news.codes[rank] = end.code
 
     def _news(self, file: _SentFile) -> RankNews:
         now = file.now
-        first, steps, waits = _new_steps(now, file.sent_steps - OVERLAP)
+        first, steps, waits = new_steps(now, file.sent_steps - OVERLAP)
         news = RankNews(
             rank=now.rank,
             world=now.world,
@@ -324,7 +310,7 @@ class HostFiles:
             is_here = (other.host, other.pid_namespace) == (self._node, self._pid_namespace)
             runs = is_here and self._state(other) not in process.ENDED
             if runs or now_s < file.returned_s + RIVAL_S:
-                both = sorted([_process(file.now), _process(other)])
+                both = sorted([file.now.process, other.process])
                 return " and ".join(f"process {pid} on {host}" for host, pid, _ in both)
         return ""
 
@@ -334,57 +320,5 @@ def turn_at(clock_s: float) -> int:
     return int(clock_s / USE_EVERY_S)
 
 
-class _Version(msgspec.Struct):
-    version: int
-
-
-def _decoded(data: bytes) -> RankNow:
-    """The content of a file; ValueError if it is cut off, or of another version."""
-    try:
-        now = _NOW.decode(data)
-    except msgspec.ValidationError:
-        version = msgspec.json.decode(data, type=_Version).version
-        if version == VERSION:
-            raise
-    else:
-        version = now.version
-    if version != VERSION:
-        raise ValueError(f"version {version}; this busbw reads {VERSION}")
-    return now
-
-
 def _is_wanted(file: _SentFile, wanted: Collection[int] | None) -> bool:
     return file.is_own or wanted is None or file.now.rank in wanted
-
-
-def _process(now: RankNow) -> Identity:
-    return now.host, now.pid, now.started
-
-
-def _new_steps(now: RankNow, least: int) -> tuple[int, list[float], list[float | None]]:
-    """The number of the first of the steps from `least` on, their times and waits; all steps if the
-    rank has made fewer, as with another model.
-    """
-    steps, waits = (bytes(numbers).strip(b"[] ") for numbers in (now.steps_us, now.waits_us))
-    count = _length(steps)
-    first = now.first_step
-    if first < least <= first + count:
-        first = least
-    skipped = first - now.first_step
-    return (
-        first,
-        _TIMES.decode(_last(steps, count - skipped)),
-        _WAITS.decode(_last(waits, _length(waits) - skipped)),
-    )
-
-
-def _length(numbers: bytes) -> int:
-    """How many numbers are between the brackets of a list."""
-    return numbers.count(b",") + 1 if numbers else 0
-
-
-def _last(numbers: bytes, count: int) -> bytes:
-    """A list of the last of them, without decoding the others."""
-    if count <= 0:
-        return b"[]"
-    return b"[" + b",".join(numbers.rsplit(b",", count)[-count:]) + b"]"

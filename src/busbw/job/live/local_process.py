@@ -20,6 +20,7 @@ class LocalProcess:
         self.started = process.start_time(pid)
         self.end_s: float | None = None  # when it was seen to end, at once
         self.signal = 0  # that killed it, if that was seen before its parent collected it
+        self.code = 0  # with which it exited, if that was
         self._stopped_s: float | None = None
         self._resumed_s: float | None = None
         self._watching: Thread | None = None
@@ -34,7 +35,7 @@ class LocalProcess:
         poll.register(descriptor, select.POLLIN)
         poll.poll()
         end_s = time.monotonic()
-        self.signal = process.fatal_signal(self.pid)
+        self.signal, self.code = process.exit_status(self.pid)
         self.end_s = end_s
         os.close(descriptor)
 

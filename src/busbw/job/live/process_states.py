@@ -12,9 +12,9 @@ from busbw.job.live.last_calls import fault, others_agree
 from busbw.job.live.parts import SEEN_S, doing_lines
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
 from busbw.job.live.words import named as _named
+from busbw.pattern.rank_ends import first_of, how, signal_name
 
 OVER = "over"  # the kind of a job that has ended
-FIRST_S = 0.01  # a signal to all ranks ends them within less
 KILLS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)  # no launcher's way to end a job in order
 
 _KERNEL = (
@@ -41,25 +41,38 @@ def _over(look: JobLook) -> LiveVerdict | None:
     by_calls = None if _was_killed(first) else fault(look, first)
     if by_calls:
         return replace(by_calls, message=f"{text}: {by_calls.message}", is_over=is_over)
-    if first and not first.ended and gap_s < math.inf:
+    if first and gap_s < math.inf and _how(first):
         agree = others_agree(look, first) if first.signal == signal.SIGABRT else ""
-        how = f"aborted itself: {agree}" if agree else _how(first)
+        ending = f"aborted itself: {agree}" if agree else _how(first)
         return LiveVerdict(
             Verdict.FAIL if first.signal in KILLS or agree else Verdict.WARN,
             kind,
             f"{text}: {_named([first])} went first, {1e3 * gap_s:.0f} ms before another one, and"
-            f" {how}",
+            f" {ending}",
             [first.rank] if agree else _accused([first]),
-            (),
+            _endings(look),
             _KERNEL,
             is_over=is_over,
         )
-    killed = [rank for rank in look.ranks.values() if not rank.ended]
-    evidence = []
-    if killed:
-        ranks = _ranks([rank.rank for rank in killed])
-        evidence.append(f"{ranks} did not come to the end of its program: a signal or os._exit")
-    return LiveVerdict(Verdict.UNKNOWN, kind, text, (), evidence, "busbw show DIR", is_over=is_over)
+    return LiveVerdict(
+        Verdict.UNKNOWN, kind, text, (), _endings(look), "busbw show DIR", is_over=is_over
+    )
+
+
+def _endings(look: JobLook) -> list[str]:
+    """How the ranks ended that did not end well."""
+    lines = []
+    if look.order:
+        lines.append(f"busbw capture was told to end it by {signal_name(look.order)}")
+    texts: dict[str, list[int]] = {}
+    for number, rank in sorted(look.ranks.items()):
+        text = how(rank.signal, rank.exit_code, ended=rank.ended)
+        if text:
+            texts.setdefault(text, []).append(number)
+    for text, ranks in texts.items():
+        own = text.replace("was ", "were ").replace(" its ", " their ") if len(ranks) > 1 else text
+        lines.append(f"{_ranks(ranks)} {own}")
+    return lines
 
 
 def _was_killed(first: LiveRank | None) -> bool:
@@ -71,25 +84,18 @@ def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
     """Which of these processes ended before all others, and how long before: None, if that was not
     seen or they ended together.
     """
-    ends = [(rank.end_s, rank.rank) for rank in gone if rank.end_s is not None]
-    if len(ends) < len(gone):
-        return None, 0.0
-    ends.sort()
-    gap_s = ends[1][0] - ends[0][0] if len(ends) > 1 else math.inf
-    first = next(rank for rank in gone if rank.rank == ends[0][1])
-    return (first, gap_s) if gap_s >= FIRST_S else (None, gap_s)
+    rank, gap_s = first_of({rank.rank: rank.end_s for rank in gone})
+    return next((one for one in gone if one.rank == rank), None), gap_s
 
 
 def _how(rank: LiveRank) -> str:
-    """How a process ended that did not come to its end."""
+    """How a process ended; '' if it ended well."""
     if rank.signal == signal.SIGABRT:
         return (
             "aborted itself, as Gloo and NCCL do after an error or another call of another rank;"
             " which rank made one is unknown: the last calls were not written"
         )
-    if rank.signal:
-        return f"was killed by {signal.Signals(rank.signal).name}"
-    return "did not come to its end: a signal or os._exit"
+    return how(rank.signal, rank.exit_code, ended=rank.ended)
 
 
 def _accused(ranks: Sequence[LiveRank]) -> list[int]:

@@ -19,10 +19,11 @@ from busbw.core.pattern import US
 from busbw.core.pattern_weights import ranks_text
 from busbw.host import process
 from busbw.job.live.connections import PathEvidence
-from busbw.job.live.files import HostFiles, HostNews, Identity, RankNews
+from busbw.job.live.files import HostFiles, HostNews, RankNews
 from busbw.job.live.host_watch import HostEvidence, joined, of_host
 from busbw.job.live.plugin_ranks import PluginRanks
 from busbw.job.live.rank_calls import RankCalls, last_calls, pending
+from busbw.job.live.rank_now import Identity
 from busbw.job.live.rank_use import RankCounts, RankEvidence
 from busbw.job.live.steps import USUAL, JobSteps, LiveSteps
 from busbw.job.live.types import JobLook, LiveRank, StepTimes
@@ -71,6 +72,7 @@ class _WatchedRank:
     resumed_s: float | None = None  # when it was seen to run again
     end_s: float | None = None  # when its process was seen to end, at once
     signal: int = 0  # that killed it, if that was seen
+    code: int = 0  # with which it exited, the same
     calls: RankCalls = field(default_factory=RankCalls)
     steps: LiveSteps = field(default_factory=LiveSteps)
 
@@ -176,6 +178,7 @@ class JobFolder:
         self._uses[name] = news.uses or self._uses.get(name, {})
         self._evidence[name] = news.host or self._evidence.get(name, HostEvidence())
         look.has_launcher |= news.has_launcher
+        look.order = look.order or news.order
         for one in news.ranks:
             before = self._ranks[one.rank].get(name)
             if before is None or before.news.process != one.process:
@@ -190,6 +193,7 @@ class JobFolder:
             rank.state = news.states.get(number) if rank.news.is_own else None
             rank.end_s = news.ends_s.get(number, rank.end_s)
             rank.signal = news.signals.get(number, rank.signal)
+            rank.code = news.codes.get(number, rank.code)
             stopped = rank.state is not None and rank.state in process.STOPPED
             if rank.stopped_s is not None and not stopped:
                 rank.resumed_s = now_s
@@ -294,6 +298,7 @@ class JobFolder:
             ended=news.ended,
             end_s=rank.end_s,
             signal=rank.signal,
+            exit_code=rank.code,
             unknown_s=round(unknown_s, 3),
             steps=news.steps,
             still_s=round(now_s - rank.moved_s, 3),

@@ -41,6 +41,7 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
         float, Meta(description="since the reader on its host has not answered; 0 if it does")
     ] = 0.0
     signal: Annotated[int, Meta(description="that killed it; 0 if none was seen")] = 0
+    exit_code: Annotated[int, Meta(description="with which it exited; 0 if none was seen")] = 0
     steps: int = 0
     still_s: Annotated[
         float, Meta(description="since a step or a call was seen to begin or end")
@@ -129,6 +130,7 @@ class JobLook:
     rivals: dict[int, str] = field(default_factory=dict)  # the processes that are one rank
     worlds: dict[int, list[int]] = field(default_factory=dict)  # ranks by the size of their job
     has_launcher: bool = False  # what started a rank that has ended still runs
+    order: int = 0  # the signal by which `busbw capture` was told to end the job
     is_kept: bool = False  # no rank has a file, and busbw has made the pattern of the job
 
     def unknown(self) -> list[int]:
