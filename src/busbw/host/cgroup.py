@@ -1,7 +1,7 @@
 """Limits of the control groups that a process, by default this one, is in, version 1 or 2."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from busbw.host.settings import named_counts
 from busbw.host.source import Source
@@ -42,6 +42,7 @@ class Quota:
     cpus: float
     throttled: int
     periods: int
+    period_us: int = field(default=100_000, compare=False)  # in which it may use that
 
 
 def directories(source: Source, controller: str, pid: str = SELF) -> list[str]:
@@ -107,8 +108,9 @@ def _quota(source: Source, folder: str) -> Quota | None:
     if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
         return None  # `max`, or -1 in version 1: no limit
     counts = named_counts(source.read(f"{folder}/cpu.stat").text or "")
-    cpus = int(words[0]) / int(words[1])
-    return Quota(path, cpus, counts.get("nr_throttled", 0), counts.get("nr_periods", 0))
+    quota_us, period_us = int(words[0]), int(words[1])
+    throttled, periods = counts.get("nr_throttled", 0), counts.get("nr_periods", 0)
+    return Quota(path, quota_us / period_us, throttled, periods, period_us)
 
 
 def stopping(before: Sequence[Quota], after: Sequence[Quota]) -> Quota | None:

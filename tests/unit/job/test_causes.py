@@ -115,7 +115,30 @@ def test_checkpoints_of_one_rank_are_expected() -> None:
 def test_a_quota_that_stops_the_late_rank_is_named() -> None:
     job = look({"waiting": 9_900.0})
     job.evidence[LATE].quota = QUOTA
-    assert "cpu.max allows 0.5 CPUs" in cause_of(job).why
+    found = cause_of(job)
+    text = "the cgroup allows 50.00 ms of CPU time in each 100.0 ms, that is 0.5 CPUs ("
+    assert f"; {text}{QUOTA.path}), and has stopped it in 80 periods" in found.why
+    assert found.next.startswith(f"echo max > {QUOTA.path}  # as root")
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "echo -1 > /sys/fs/cgroup/cpu/job/cpu.cfs_"),
+        (f"/sys/fs/cgroup/cpu/docker/{'a1' * 32}/cpu.cfs_quota_us", "docker update --cpus N a1a1"),
+        (f"/sys/fs/cgroup/system.slice/docker-{'b2' * 32}.scope/cpu.max", "docker update --cpus"),
+        ("/sys/fs/cgroup/kubepods.slice/kubepods-pod1.slice/cpu.max", "raise resources.limits.cpu"),
+        (
+            "/sys/fs/cgroup/system.slice/train.service/cpu.max",
+            "systemctl set-property --runtime tr",
+        ),
+        ("/sys/fs/cgroup/cpu.max", "raise the container's quota from outside: docker --cpus, "),
+    ],
+)
+def test_a_quota_is_raised_where_it_is_set(path: str, command: str) -> None:
+    job = look({"waiting": 9_900.0})
+    job.evidence[LATE].quota = Quota(path, 0.5, 80, 100)
+    assert cause_of(job).next.startswith(command)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +184,7 @@ def test_a_quota_of_the_late_rank_alone_is_the_cause_before_its_gpu() -> None:
             host=HostEvidence({"b0": GpuEvidence(FAST, 1980.0, used=0.97), "b2": gpu(used=0.6)})
         )
         job.evidence[LATE].quota, job.evidence[0].quota = QUOTA, also
+        assert also or cause_of(job).why.startswith("of rank 2 alone the cgroup allows 50.00 ms of")
         assert cause_of(job).cause == cause
 
 

@@ -12,7 +12,8 @@ from statistics import median
 from busbw.core.finding import Verdict
 from busbw.core.pattern import US
 from busbw.job.live import doing, gpu_causes
-from busbw.job.live.delay import GRADIENTS, MAINLY, Cause, Delay
+from busbw.job.live.cpu_causes import quota_alone, starved
+from busbw.job.live.delay import GRADIENTS, MAINLY, PARTLY, Cause, Delay
 from busbw.job.live.network_causes import network, traffic
 from busbw.job.live.rank_use import (
     BACKWARD,
@@ -28,7 +29,6 @@ from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.ui.number_formats import time_text
 
 UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
-PARTLY = 0.25  # of a delay
 SLOW_SHARE = 0.1  # of the steps before: by which they are longer for a slow link
 WAITS = (WAITING, BLOCKED, INPUT, SAVE)  # of which a rank that computes well has none
 _Rule = Callable[[Delay], Cause | None]
@@ -156,43 +156,6 @@ def _first(rules: Iterable[_Rule], delay: Delay) -> Cause | None:
     return next((cause for rule in rules if (cause := rule(delay))), None)
 
 
-def _starved(delay: Delay) -> Cause | None:
-    """It was ready and had no CPU, for the delay or for most of a delay in forward and backward."""
-    waited_us = delay.part_us(WAITING)
-    is_in_model = delay.has(FORWARD, BACKWARD) and waited_us > delay.part_us(RAN)
-    if not delay.has(WAITING) and not (is_in_model and waited_us >= PARTLY * delay.us):
-        return None
-    own = delay.own
-    quota = own.quota
-    where = f" on CPUs {own.cpus}" if own.cpus else ""
-    why = f"{delay.name} waited for a CPU for {delay.figure(WAITING)}{where}"
-    if quota:
-        why += f"; {quota.path} allows {quota.cpus:g} CPUs and stopped it {quota.throttled} times"
-        return Cause("cpu", why, f"cat {quota.path}", delay.same("with a larger quota"))
-    faults = f"; {own.faults} pages were read from a disk meanwhile" if own.faults else ""
-    return Cause(
-        "cpu",
-        why + faults,
-        "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20",
-        delay.same("while nothing else runs on these CPUs"),
-    )
-
-
-def _quota(delay: Delay) -> Cause | None:
-    """A quota stops the late rank alone. On a GPU it gives work too late, and needs few CPUs."""
-    own, evidence = delay.own.quota, delay.look.evidence
-    others = [one for rank, one in evidence.items() if rank not in delay.late]
-    if own is None or any(one.quota for one in others):
-        return None
-    return Cause(
-        "cpu",
-        f"{own.path} allows {delay.name} {own.cpus:g} CPUs and stopped it {own.throttled} times,"
-        " and none of the other ranks",
-        f"cat {own.path}",
-        delay.same("with a larger quota"),
-    )
-
-
 def _input(delay: Delay) -> Cause | None:
     if not delay.has(INPUT):
         return None
@@ -299,14 +262,14 @@ def _signed(us: float) -> str:
     return f"-{time_text(-US * us)}" if us < 0 else time_text(US * us)
 
 
-_OF_ONE: tuple[_Rule, ...] = (_starved, _input, _blocked, _checkpoint, _compute)
+_OF_ONE: tuple[_Rule, ...] = (starved, _input, _blocked, _checkpoint, _compute)
 _OF_LATE: tuple[_Rule, ...] = (
     gpu_causes.shared,
     gpu_causes.throttled,
     *_OF_ONE[:-1],
     gpu_causes.slot,
     gpu_causes.nvlink,
-    _quota,
+    quota_alone,
     _compute,
     gpu_causes.used,
     _link,

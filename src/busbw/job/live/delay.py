@@ -8,7 +8,7 @@ from busbw.job.live.rank_use import RankEvidence
 from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.ui.number_formats import time_text
 
-MAINLY, MORE = 0.5, 1.1  # of a delay
+PARTLY, MAINLY, MORE = 0.25, 0.5, 1.1  # of a delay
 GRADIENTS = "gradients"  # a part of a step: what the rank that waits least waits for them
 
 
