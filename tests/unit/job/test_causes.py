@@ -229,6 +229,23 @@ def test_a_rank_that_is_compared_with_none_only_waits() -> None:
     assert cause_of(look(evidence={})).why == "unknown: its process cannot be read from here"
 
 
+@pytest.mark.parametrize(
+    ("state", "readings", "why"),
+    [
+        ("S", 0, "not known yet: rank 2 is read every 2 s"),
+        ("S", 1, "not known yet: rank 2 is read every 2 s"),
+        ("S", 2, "unknown: its process cannot be read from here"),
+        (None, 0, "unknown: its process cannot be read from here"),  # of another host
+    ],
+)
+def test_a_process_that_was_not_read_twice_is_not_known_yet(
+    state: str | None, readings: int, why: str
+) -> None:
+    job = look(evidence={LATE: RankEvidence(readings=readings)})
+    job.ranks[LATE].state = state
+    assert cause_of(job).why == why
+
+
 PORT = {"name": "eth0", "rate": 1.25e9, "before_rate": 1.25e9, "carried": 1e8, "before": 2e8}
 
 
@@ -414,6 +431,7 @@ def test_the_parts_of_a_step_are_those_of_the_last_half_minute() -> None:
     )
     assert found.before["waiting"] == pytest.approx(6e3, rel=0.1)
     assert found.before["input"] == pytest.approx(55.0, rel=0.05)
+    assert found.readings > 1
     assert (found.cpus, found.quota) == ("0-3", Quota("max", 2.0, 100, 100))
     assert use.counts(7, "").evidence(0.0, None).now == {}
 

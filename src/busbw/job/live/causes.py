@@ -21,6 +21,8 @@ from busbw.job.live.rank_use import (
     FORWARD,
     INPUT,
     RAN,
+    READ_EVERY_S,
+    READINGS,
     SAVE,
     WAITING,
     RankEvidence,
@@ -232,7 +234,7 @@ def _link(delay: Delay) -> Cause | None:
 def _unknown(delay: Delay) -> Cause:
     """What was compared, and by how much it differs."""
     if not delay.more:
-        return Cause(UNKNOWN, "unknown: its process cannot be read from here", "", "")
+        return Cause(UNKNOWN, _unread(delay))
     texts = {
         RAN: "ran",
         WAITING: "without a CPU",
@@ -256,6 +258,16 @@ def _unknown(delay: Delay) -> Cause:
         "",
         "",
     )
+
+
+def _unread(delay: Delay) -> str:
+    """Why nothing is compared."""
+    if delay.rank is None:
+        return "unknown: what the processes of the ranks used before was not read"
+    rank = delay.look.ranks.get(delay.rank)
+    if rank and rank.state and not rank.is_gone and delay.own.readings < READINGS:
+        return f"not known yet: {delay.name} is read every {READ_EVERY_S:g} s"
+    return "unknown: its process cannot be read from here"
 
 
 def _signed(us: float) -> str:

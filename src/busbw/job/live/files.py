@@ -21,14 +21,14 @@ from busbw.job.live.connections import HostConnections
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
 from busbw.job.live.local_process import LocalProcess
 from busbw.job.live.rank_now import Identity, RankNow, decoded, new_steps
-from busbw.job.live.rank_use import RankCounts, RankUse
+from busbw.job.live.rank_use import READ_EVERY_S, RankCounts, RankUse
 from busbw.pattern import rank_ends
 from busbw.pattern.unfinished import KEPT
 
 NAME = re.compile(r"\.rank_.*\.now")
 OTHERS_S = 10.0  # between readings of a file of another host's rank, unless it is asked for
 RIVAL_S = 10.0  # after a file was seen to go back to a process that it had named before
-USE_EVERY_S, USE_SHARE = 2.0, 0.005  # of a CPU, to read what the processes use; a turn is so long
+USE_SHARE = 0.005  # of a CPU, to read what the processes use
 OVERLAP = 2  # steps that are sent again: DDP times a step when the next one begins
 BROKEN = (OSError, ValueError, RecursionError)  # msgspec's errors are ValueErrors
 
@@ -317,7 +317,7 @@ class HostFiles:
 
 def turn_at(clock_s: float) -> int:
     """The turn of a moment. Asked with the same turn, several hosts read the same moment."""
-    return int(clock_s / USE_EVERY_S)
+    return int(clock_s / READ_EVERY_S)
 
 
 def _is_wanted(file: _SentFile, wanted: Collection[int] | None) -> bool:

@@ -13,6 +13,7 @@ from busbw.host import process_times
 from busbw.host.cgroup import Quota
 from busbw.host.process_times import ProcessTimes
 
+READ_EVERY_S, READINGS = 2.0, 2  # what rose is known from the second reading on
 SPANS_S = (6.0, 12.0, 30.0)
 WINDOW_S = SPANS_S[-1]
 FORGOTTEN_S = 300.0  # what is so old counts 1/e
@@ -42,6 +43,7 @@ class RankCounts:
     cpus: str = ""  # on which it may run
     quota: Quota | None = None  # of CPU time, which stopped it lately
     gpu: str = ""  # bus
+    readings: int = 0  # in the last WINDOW_S
 
     def evidence(
         self, now_us: float, usual_us: float | None, seconds: float = WINDOW_S
@@ -61,6 +63,7 @@ class RankCounts:
             faults=round(self.recent[-1].get(FAULTS, 0)),
             quota=self.quota,
             gpu=self.gpu,
+            readings=self.readings,
         )
 
 
@@ -78,6 +81,7 @@ class RankEvidence:
     faults: int = 0  # pages read from a disk lately
     quota: Quota | None = None  # of CPU time, which stopped it lately
     gpu: str = ""  # bus
+    readings: int = 0  # in the last WINDOW_S
 
 
 class RankUse:
@@ -129,7 +133,7 @@ class RankUse:
             for span_s in SPANS_S
         ]
         cpus = process.cpus if process else ""
-        return RankCounts(recent, self._before, pid, cpus, quota, gpu)
+        return RankCounts(recent, self._before, pid, cpus, quota, gpu, len(self._recent))
 
 
 def _sum(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
