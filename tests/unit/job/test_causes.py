@@ -83,6 +83,7 @@ def cause_of(look: JobLook) -> LiveVerdict:
         ({"forward": 14_000.0}, "unknown", "backward 0.00 us, elsewhere 6.000 ms, as in the"),
         # Without a CPU it is in each part for longer: that is the cause of all.
         ({"waiting": 9_900.0, "input": 9_900.0, "forward": 19_000.0}, "cpu", "waited for a CPU"),
+        ({"input": 10_900.0}, "input", "waited for its DataLoader for 10.00 ms, all of the delay"),
         # On busy CPUs who runs longer waits longer.
         (
             {"ran": 60_000.0, "waiting": 1_000.0},
@@ -260,7 +261,7 @@ PORT = {"name": "eth0", "rate": 1.25e9, "before_rate": 1.25e9, "carried": 1e8, "
             25_000.0,
             {},
             "link",
-            "communication took longer by 25.00 ms of the 25.00 ms; no port",
+            "communication took longer by 25.00 ms, all of the delay; no port",
         ),
         ({}, 25_000.0, {"rate": 1.25e8, "carried": 1.2e8}, "link", "eth0 runs at 1 Gbit/s, before"),
         ({}, 25_000.0, {"findings": ["packets are lost"]}, "link", "eth0: packets are lost"),
@@ -514,7 +515,8 @@ def test_what_ranks_wrote_gives_the_cause(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr("time.monotonic", lambda at_s=float(second): at_s)
         found = judge(watched.look())
     assert (found.kind, found.suspects, found.cause) == ("late", [1], "input")
-    assert found.why.startswith("input: rank 1 waited for its DataLoader for 4.000 ms of the")
+    assert found.why.startswith("input: rank 1 waited for its DataLoader for ")
+    assert ", all of the delay, 4.000 ms in each step" in found.why
     assert WAIT_US > 4000.0
 
 

@@ -16,6 +16,7 @@ from busbw.cli import watch_job, watch_job_output
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 from busbw.job.live import text as view
+from busbw.job.live.episodes import Episode, VerdictTotals, unix_s
 from busbw.job.live.prometheus import MAX_SUSPECTS, METRICS, JobPage
 from busbw.job.live.screen import JobScreen
 from busbw.job.live.types import JobInterval
@@ -129,9 +130,37 @@ FAIL    15:00:40  for 10 s: rank 2 is it, at 49
         100 steps, 100.0 ms each, 25.0 % waiting
 PASS    15:00:50  for 9 s: no rank was late
         90 steps, 100.0 ms each, 25.0 % waiting
-watched for 59 s: FAIL stopped 1 time, for 10 s (rank 2); WARN late 1 time, for
-  20 s (rank 1); PASS 2 times, for 29 s
 """
+
+
+def test_a_watch_ends_with_the_last_verdict_of_each_kind_and_its_cause() -> None:
+    late = {"verdict": Verdict.WARN, "kind": "late", "suspects": [1]}
+    words = [
+        {},
+        late | {"message": "rank 1 is late", "cause": "unknown", "why": "not known yet"},
+        late | {"message": "rank 1 is late by 8 ms", "cause": "cpu", "why": "a quota"},
+        late | {"message": "rank 1 is late by 9 ms", "cause": "unknown", "why": "unknown: ran"},
+        {},
+        late | {"message": "rank 2 is late", "suspects": [2], "cause": "input", "why": "a loader"},
+        {"message": "no rank was late, last"},
+    ]
+    totals = VerdictTotals()
+    for at, of in enumerate(words):
+        look = looks(at + 1, **of)[at]
+        totals.add(Episode(look, unix_s(look), unix_s(look) + 1.0))
+    assert view.closing(totals, 7.0, None).splitlines() == [
+        "watched for 7 s:",
+        "WARN    2 times, for 4 s (ranks 1-2), last at 15:00:05: rank 2 is late",
+        "        cause: a loader",
+        "PASS    3 times, for 3 s, last at 15:00:06: no rank was late, last",
+    ]
+    totals = VerdictTotals()
+    for look in looks(1, **words[2]) + looks(1, **words[3]):  # type: ignore[arg-type]
+        totals.add(Episode(look, unix_s(look), unix_s(look)))
+    assert view.closing(totals, 0.0, None).splitlines()[1:] == [
+        "WARN    1 time, for 0 s, at 15:00:00: rank 1 is late by 8 ms",
+        "        cause: a quota",
+    ]
 
 
 def test_a_saved_watch_is_shown_by_its_verdicts(
@@ -157,7 +186,9 @@ def test_of_many_verdicts_the_first_and_the_last_are_shown() -> None:
     changing[-1].at = "2026-12-01T08:00:00.000+00:00"
     text = view.saved(changing, 80)
     assert "\nPASS    2026-12-01 08:00:00  for 0 s: no rank was late\n" in text
-    assert "\n... 40 more\n" in text and text.count("\nPASS ") == 30
+    shown, _, totals = text.partition("\nwatched for 1.7 d:\n")
+    assert "\n... 40 more\n" in shown and shown.count("\nPASS ") == 30
+    assert totals.count("PASS    35 times, for ") == 2
 
 
 def metrics(page: JobPage) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -225,8 +256,9 @@ def test_a_watch_ends_with_what_it_saw(tmp_path: Path, capsys: pytest.CaptureFix
     write_job(tmp_path, late_us=4000.0)
     assert guarded(["watch", "job", str(tmp_path), "--count", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum("  step " in line for line in lines) == 3
-    assert lines[-1].startswith("watched for 0") and lines[-1].endswith(" s (rank 1)")
+    assert sum("  step 50." in line for line in lines) == 3
+    assert next(line for line in lines if line.startswith("watched for 0"))
+    assert "\nWARN    1 time, for 0" in "\n".join(lines)
     assert guarded(["watch", "job", str(tmp_path), "--format", "json"]) == 0
     printed = capsys.readouterr()
     assert [json.loads(line)["kind"] for line in printed.out.splitlines()] == ["late"] * 2

@@ -19,8 +19,8 @@ def starved(delay: Delay) -> Cause | None:
     if not delay.has(WAITING) and not (is_in_model and waited_us >= PARTLY * delay.us):
         return None
     own = delay.own
-    where = f" on CPUs {own.cpus}" if own.cpus else ""
-    why = f"{delay.name} waited for a CPU for {delay.figure(WAITING)}{where}"
+    where = f"one of the CPUs {own.cpus}" if own.cpus else "a CPU"
+    why = f"{delay.name} waited for {where} for {delay.figure(WAITING)}"
     if own.quota:
         return _of_quota(delay, own.quota, f"{why}; {_quota_text(own.quota)}")
     faults = f"; {own.faults} pages were read from a disk meanwhile" if own.faults else ""

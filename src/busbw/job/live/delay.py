@@ -76,10 +76,12 @@ class Delay:
         return self.us > 0 and self.part_us(*parts) >= MAINLY * self.us
 
     def figure(self, *parts: str) -> str:
-        """`9.4 ms of the 10.2 ms`."""
+        """`9.4 ms of the 10.2 ms`, or `10.2 ms, all of the delay`."""
         more_us = max(0.0, self.part_us(*parts))
         if more_us > MORE * self.us:
             return f"{time_text(US * more_us)}, more than the delay of {time_text(US * self.us)}"
+        if more_us >= self.us:
+            return f"{time_text(US * self.us)}, all of the delay"
         return f"{time_text(US * more_us)} of the {time_text(US * self.us)}"
 
     def same(self, when: str) -> str:

@@ -61,8 +61,14 @@ def episodes(intervals: Iterable[JobInterval]) -> list[Episode]:
     return [episode for episode in (*found, taker.current) if episode]
 
 
+UNEXPLAINED = ("", "unknown")  # causes
+
+
 @dataclass(slots=True)
-class _KindTotal:
+class KindTotal:
+    """All episodes of a kind of verdict; `last` is the last of those with a cause, if any has."""
+
+    last: Episode
     times: int = 0
     seconds: float = 0.0
     ranks: set[int] = field(default_factory=set)
@@ -72,11 +78,17 @@ class VerdictTotals:
     """How often and for how long each kind of verdict was seen, and on which ranks."""
 
     def __init__(self) -> None:
-        self.kinds: dict[tuple[Verdict, str], _KindTotal] = {}
+        self.kinds: dict[tuple[Verdict, str], KindTotal] = {}
+        self._before: Hashable = None
 
     def add(self, episode: Episode) -> None:
+        """The next episode. One with another cause than the one before is not a new time."""
         look = episode.look
-        total = self.kinds.setdefault((look.verdict, look.kind), _KindTotal())
-        total.times += 1
+        total = self.kinds.setdefault((look.verdict, look.kind), KindTotal(episode))
+        of = look.verdict, look.kind, tuple(look.suspects)
+        total.times += of != self._before
+        self._before = of
         total.seconds += episode.seconds
         total.ranks.update(look.suspects)
+        if look.cause not in UNEXPLAINED or total.last.look.cause in UNEXPLAINED:
+            total.last = episode

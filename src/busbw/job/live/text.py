@@ -60,19 +60,33 @@ def evidence_lines(interval: JobInterval, most: int | None = None) -> list[str]:
 
 
 def closing(totals: VerdictTotals, seconds: float, width: int | None) -> str:
-    """How often and for how long each verdict was seen, the worst first."""
+    """How often and for how long each kind of verdict was seen, the worst first, and what the last
+    of them said.
+    """
     kinds = sorted(totals.kinds.items(), key=lambda item: ORDER.index(item[0][0]))
-    parts = []
-    for (verdict, kind), total in kinds:
+    lines = [f"watched for {span(seconds)}:"]
+    for (verdict, _), total in kinds:
+        look = total.last.look
+        ranks = f" ({ranks_text(total.ranks)})" if total.ranks > set(look.suspects) else ""
         often = counted(total.times, "time")
-        ranks = f" ({ranks_text(total.ranks)})" if total.ranks else ""
-        name = f"{verdict.name} {kind}".rstrip()
-        parts.append(f"{name} {often}, for {span(total.seconds)}{ranks}")
-    return wrapped(f"watched for {span(seconds)}: {'; '.join(parts)}\n", width)
+        when = f"{'last ' * (total.times > 1)}at {_clock(total.last.begin_s, seconds)}"
+        lasted = span(total.seconds)
+        lines.append(f"{verdict.name:<8}{often}, for {lasted}{ranks}, {when}: {look.message}")
+        if look.why:
+            lines.append(f"{INDENT}cause: {look.why}")
+    return wrapped("".join(f"{line}\n" for line in lines), width)
+
+
+def _clock(unix_s: float, seconds: float) -> str:
+    """A time of a watch that took so long."""
+    form = "%H:%M:%S" if seconds < DAY_S else "%Y-%m-%d %H:%M:%S"
+    return f"{datetime.fromtimestamp(unix_s, UTC):{form}}"
 
 
 def saved(intervals: Sequence[JobInterval], width: int | None) -> str:
-    """When the verdicts of a saved watch changed, and what the job did in between."""
+    """When the verdicts of a saved watch changed, and what the job did in between; of many verdicts
+    the first and the last, and then how often each kind was seen.
+    """
     found = episodes(intervals)
     begin_s, end_s = found[0].begin_s, found[-1].end_s
     begin = datetime.fromtimestamp(begin_s, UTC)
@@ -83,15 +97,16 @@ def saved(intervals: Sequence[JobInterval], width: int | None) -> str:
     shown: Iterable[Episode | int] = found
     if len(found) > 2 * MOST_ENDS:
         shown = [*found[:MOST_ENDS], len(found) - 2 * MOST_ENDS, *found[-MOST_ENDS:]]
-    clock = "%H:%M:%S" if end_s - begin_s < DAY_S else "%Y-%m-%d %H:%M:%S"
+    seconds = end_s - begin_s
     for episode in shown:
-        lines += [f"... {episode} more"] if isinstance(episode, int) else _lines(episode, clock)
+        lines += [f"... {episode} more"] if isinstance(episode, int) else _lines(episode, seconds)
+    text = wrapped("".join(f"{one}\n" for one in lines), width)
+    if len(found) <= 2 * MOST_ENDS:
+        return text
     totals = VerdictTotals()
     for episode in found:
         totals.add(episode)
-    return wrapped("".join(f"{one}\n" for one in lines), width) + closing(
-        totals, end_s - begin_s, width
-    )
+    return text + closing(totals, seconds, width)
 
 
 def job_text(intervals: Sequence[JobInterval]) -> str:
@@ -104,13 +119,13 @@ def job_text(intervals: Sequence[JobInterval]) -> str:
     return counted(len(hosts), "rank") + where
 
 
-def _lines(episode: Episode, clock: str) -> list[str]:
-    look, begin = episode.look, datetime.fromtimestamp(episode.begin_s, UTC)
+def _lines(episode: Episode, seconds: float) -> list[str]:
+    look, clock = episode.look, _clock(episode.begin_s, seconds)
     steps = counted(episode.steps, "step")
     if look.step_s is not None and episode.steps:
         steps += f", {time_text(look.step_s)} each{_waiting(look.waiting)}"
     return [
-        f"{look.verdict.name:<8}{begin:{clock}}  for {span(episode.seconds)}: {look.message}",
+        f"{look.verdict.name:<8}{clock}  for {span(episode.seconds)}: {look.message}",
         f"{INDENT}{steps}",
         *evidence_lines(look),
     ]
