@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,33 @@ def test_the_line_has_the_step_and_evidence_is_printed_once(tmp_path: Path) -> N
     assert "  step 50." in with_evidence[0] and " WARN late: rank 1 on " in with_evidence[0]
     assert with_evidence[-1].startswith("        next: busbw check --hosts ")
     assert view.text(found, 1000, evidence=False).splitlines() == with_evidence[:1]
+
+
+def test_while_no_step_is_made_none_is_shown_as_of_now(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    watched = JobFolder(tmp_path)
+    shown = []
+    for second in (0.0, 2.0, 9.0):
+        write_job(tmp_path, pid=other.pid)
+        look = watched.look(second)
+        shown.append(interval(look, judge(look)))
+    assert [one.no_step_s for one in shown] == [0.0, 0.0, 9.0]
+    assert view.steps_text(shown[1]).startswith("step 50.")
+    assert shown[2].step_s is shown[2].waiting is None
+    assert view.steps_text(shown[2]).startswith("no step for 9 s, usually 50.")
+    longer = steps(250) | {"step_end_ns": round(1e9 * (time.monotonic() - 30.0))}
+    for rank in range(3):
+        write(tmp_path, rank, longer)
+    look = JobFolder(tmp_path).look()  # a watch that begins while a rank is stopped
+    assert interval(look, judge(look)).no_step_s >= 30.0
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    for rank in range(3):
+        write(tmp_path, rank, steps(), pid=gone.pid, started=1)
+    look = JobFolder(tmp_path).look()
+    ended = interval(look, judge(look))
+    assert view.steps_text(ended).startswith("no step any more, usually 50.")
 
 
 def test_a_folder_that_is_not_there_is_an_error(

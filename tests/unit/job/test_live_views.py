@@ -101,7 +101,7 @@ def test_ranks_that_have_written_nothing_are_named() -> None:
         "note: nothing is written by 8 ranks: 8-15",
         "note: .rank_9.now: version 2",
     ]
-    nothing = screen(looks(1, 0, step_s=None, verdict=Verdict.UNKNOWN))
+    nothing = screen(looks(1, 0, step_s=None, usual_s=None, verdict=Verdict.UNKNOWN))
     assert nothing[1:] == ["no step yet", "", "UNKNOWN no rank was late"]
 
 

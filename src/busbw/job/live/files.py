@@ -55,6 +55,7 @@ class RankNews(msgspec.Struct, kw_only=True, omit_defaults=True):
     doing_s: dict[str, float] = {}  # for how long it is in a part of a step
     steps: int = 0  # how many it has made
     step_end_ns: int = 0  # when the last of them ended, of its CLOCK_MONOTONIC; 0 if unknown
+    step_age_s: float = 0.0  # since then, of an own rank
     first_step: int = 0  # of these:
     steps_us: list[float] = []
     waits_us: list[float | None] = []
@@ -289,6 +290,8 @@ class HostFiles:
         if file.is_own:
             news.age_s = (self._clock_ns() - now.written_ns) / 1e9
             up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            if now.step_end_ns:
+                news.step_age_s = max(0.0, time.monotonic() - now.step_end_ns / 1e9)
             news.running_s = up_s - now.started / os.sysconf("SC_CLK_TCK")
         config, entries = bytes(now.pg_config), bytes(now.entries)
         if config != file.sent_config:

@@ -66,6 +66,7 @@ class _WatchedRank:
     news: RankNews  # the last
     written_s: float  # when the file was seen to change
     moved_s: float  # when it was seen to make progress
+    stepped_s: float  # when it was seen to end a step
     changes: int = 0  # how often its process was seen to write
     state: str | None = None
     stopped_s: float | None = None  # since when it is seen stopped
@@ -80,6 +81,8 @@ class _WatchedRank:
         """What is new."""
         if (self.news.pg_status, self.news.steps) != (news.pg_status, news.steps):
             self.moved_s = now_s
+        if self.changes < 0 or self.news.steps != news.steps:
+            self.stepped_s = now_s - news.step_age_s
         self.changes += 1
         self.news, self.written_s = news, now_s
         self.calls.take(news)
@@ -182,7 +185,7 @@ class JobFolder:
         for one in news.ranks:
             before = self._ranks[one.rank].get(name)
             if before is None or before.news.process != one.process:
-                before = _WatchedRank(name, one, now_s, now_s, -1)
+                before = _WatchedRank(name, one, now_s, now_s, now_s, -1)
                 self._ranks[one.rank][name] = before
             before.take(one, now_s)
         for by_host in self._ranks.values():
@@ -302,6 +305,7 @@ class JobFolder:
             unknown_s=round(unknown_s, 3),
             steps=news.steps,
             still_s=round(now_s - rank.moved_s, 3),
+            stepless_s=round(now_s - rank.stepped_s, 3) if news.steps else None,
             unwritten_s=round(now_s - rank.written_s, 3),
             call=rank.calls.open_call(),
         )

@@ -28,7 +28,10 @@ def line(interval: JobInterval) -> bytes:
 def steps_text(interval: JobInterval) -> str:
     """`step 40.90 ms, usually 38.20 ms, 13.2 % waiting`."""
     if interval.step_s is None:
-        return "no step yet"
+        if interval.usual_s is None:
+            return "no step yet"
+        since = f"for {span(interval.no_step_s)}" if interval.no_step_s else "any more"
+        return f"no step {since}, usually {time_text(interval.usual_s)}"
     steps = f"step {time_text(interval.step_s)}"
     if interval.usual_s is not None:
         steps += f", usually {time_text(interval.usual_s)}"

@@ -1,5 +1,6 @@
 """What is seen of a running job: its ranks and steps at one moment, and what follows from that."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     still_s: Annotated[
         float, Meta(description="since a step or a call was seen to begin or end")
     ] = 0.0
+    stepless_s: Annotated[
+        float | None, Meta(description="since a step was seen to end; null if none is counted")
+    ] = None
     unwritten_s: Annotated[float, Meta(description="since its files were seen to change")] = 0.0
     call: Annotated[str, Meta(description="the oldest call that it is in")] = ""
     late_s: Annotated[
@@ -74,6 +78,7 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.ended or self.is_gone
 
 
+LOOKS_S, STEPS = 3.0, 2  # and so many steps: what is written each second is seen a second later
 LONGER = 1.25  # times the usual step, lately and for a while
 
 
@@ -176,8 +181,15 @@ class JobInterval(
     cause: Annotated[str, Meta(description="why, in a word; empty if no cause is looked for")] = ""
     why: Annotated[str, Meta(description="the figures that show the cause")] = ""
     wrong_if: Annotated[str, Meta(description="what would prove the cause wrong")] = ""
-    step_s: float | None = None
-    usual_s: Annotated[float | None, Meta(description="the median of earlier steps")] = None
+    step_s: Annotated[
+        float | None, Meta(description="the median of the last ones; null while none is made")
+    ] = None
+    usual_s: Annotated[
+        float | None, Meta(description="the median of earlier steps; of all while none is made")
+    ] = None
+    no_step_s: Annotated[
+        float, Meta(description="since a rank was seen to end a step, if that is long ago")
+    ] = 0.0
     waiting: Annotated[float | None, Meta(description="share of a step waited for gradients")] = (
         None
     )
@@ -190,9 +202,14 @@ def interval(look: JobLook, found: LiveVerdict) -> JobInterval:
     """What is printed of a look and its verdict."""
     at = datetime.fromtimestamp(time.time(), UTC)
     times = look.times
-    waiting = None
-    if times and times.wait_us is not None:
-        waiting = round(min(1.0, times.wait_us / times.now_us), 4)
+    waiting, now_us, usual_us, no_step_s = None, None, None, 0.0
+    if times:
+        no_step_s, now_us = _no_step_s(look, times), times.now_us
+        usual_us = times.usual_us
+        if no_step_s:  # what was measured before is not said of now
+            now_us, usual_us = None, usual_us or times.now_us
+        elif times.wait_us is not None:
+            waiting = round(min(1.0, times.wait_us / times.now_us), 4)
     return JobInterval(
         at=at.isoformat(timespec="milliseconds"),
         verdict=found.verdict,
@@ -204,10 +221,24 @@ def interval(look: JobLook, found: LiveVerdict) -> JobInterval:
         cause=found.cause,
         why=found.why,
         wrong_if=found.wrong_if,
-        step_s=round(US * times.now_us, 9) if times else None,
-        usual_s=round(US * times.usual_us, 9) if times and times.usual_us else None,
+        step_s=round(US * now_us, 9) if now_us else None,
+        usual_s=round(US * usual_us, 9) if usual_us else None,
+        no_step_s=round(no_step_s, 3) if no_step_s < math.inf else 0.0,
         waiting=waiting,
         world=look.world,
         ranks=[look.ranks[number] for number in sorted(look.ranks)],
         unread=look.unread,
     )
+
+
+def _no_step_s(look: JobLook, times: StepTimes) -> float:
+    """Since a rank was seen to end a step; 0 if that is no longer ago than usual, inf if all have
+    ended.
+    """
+    since_s = [
+        rank.still_s if rank.stepless_s is None else rank.stepless_s
+        for rank in look.ranks.values()
+        if not rank.has_ended
+    ]
+    least_s = min(since_s, default=math.inf)
+    return least_s if least_s >= LOOKS_S + STEPS * US * times.now_us else 0.0
