@@ -78,6 +78,24 @@ def test_a_rank_is_named_if_it_still_is_late(
     assert list(verdict(tmp_path).suspects) == named
 
 
+@pytest.mark.parametrize("late_us", [0.0, 5000.0])
+def test_one_step_as_long_as_many_is_left_out(late_us: float, tmp_path: Path) -> None:
+    """Rank 1 was stopped for 14 s: the others waited for it in that step."""
+    for stops in ([500], [480, 500]):
+        for rank in range(3):
+            own = steps(600, late_us if rank == 1 else 0.0, seed=rank)
+            for at in stops:
+                own["steps_us"][at] += 14e6
+                own["waits_us"][at] += 0.0 if rank == 1 else 14e6
+            write(tmp_path, rank, own)
+        found = verdict(tmp_path)
+        assert ("one step of 14.05 s is left out" in found.evidence) == (stops == [500])
+        if stops == [500]:
+            assert list(found.suspects) == ([1] if late_us else [])
+            assert found.verdict is (Verdict.WARN if late_us else Verdict.PASS)
+            assert "by 5.0" in found.message or not late_us
+
+
 def test_a_small_delay_is_named_by_the_steps_of_minutes(tmp_path: Path) -> None:
     """A fiftieth of a step, less than the noise of one. The files have the last 600 steps."""
     watched = JobFolder(tmp_path)
@@ -332,3 +350,25 @@ def test_after_a_stopped_rank_runs_again_the_wait_for_it_is_counted_anew(
     other.send_signal(signal.SIGCONT)
     os.waitid(os.P_PID, other.pid, os.WCONTINUED | os.WNOWAIT)
     assert (kind(41.0), kind(50.0), kind(51.0)) == ("still", "still", "missing")
+
+
+def test_a_call_is_not_held_when_a_stopped_rank_runs_again_that_has_not_written_it(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    """Its file says that it is in the call, without the call itself."""
+    status = {"0": {"last_enqueued_collective": 10, "last_completed_collective": 9}}
+    watched = JobFolder(tmp_path)
+
+    def kind(clock_s: float) -> str:
+        for rank in (0, 2):
+            write(tmp_path, rank, WAITING)
+        write(tmp_path, 1, {"pg_status": status}, pid=other.pid)
+        return judge(watched.look(clock_s)).kind
+
+    kind(0.0)
+    other.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
+    assert kind(40.0) == "stopped"
+    other.send_signal(signal.SIGCONT)
+    os.waitid(os.P_PID, other.pid, os.WCONTINUED | os.WNOWAIT)
+    assert (kind(41.0), kind(50.0), kind(51.0)) == ("still", "still", "stalled")

@@ -146,9 +146,8 @@ def _waited_s(look: JobLook, call: Outstanding) -> float:
 
 
 def _held_s(look: JobLook, call: Outstanding) -> float:
-    """The same, but at most since a rank of the call that was stopped runs again."""
-    ranks = [look.ranks[rank] for rank in (*call.waiting, *call.absent) if rank in look.ranks]
-    resumed = [rank.resumed_s for rank in ranks if rank.resumed_s is not None]
+    """The same, but at most since a rank that was stopped runs again."""
+    resumed = [rank.resumed_s for rank in look.ranks.values() if rank.resumed_s is not None]
     return min([_waited_s(look, call), *resumed])
 
 
@@ -215,7 +214,7 @@ def _late(look: JobLook) -> LiveVerdict | None:
         "late",
         texts[0],
         [one.rank for one in late],
-        [*texts[1:], *_late_ranks(late[1:], found)],
+        [*texts[1:], *_late_ranks(late[1:], found), *_left_out(look)],
         f"busbw check --hosts {late[0].host}",
     )
 
@@ -281,7 +280,7 @@ def _fine(look: JobLook) -> LiveVerdict:
     if late and late.bound_us > UNKNOWN_SHARE * fmean(late.steps_us):
         return LiveVerdict(Verdict.UNKNOWN, "unjudged", f"steps differ too much: {none_line(late)}")
     if late:
-        return LiveVerdict(Verdict.PASS, "", none_line(late))
+        return LiveVerdict(Verdict.PASS, "", none_line(late), (), _left_out(look))
     reason = "too few steps so far" if look.times else "no step repeats so far"
     if look.times and look.times.wait_us is None:
         reason = look.times.unjudged or "DDP has timed no step"
@@ -316,6 +315,12 @@ def _late_texts(look: JobLook) -> list[str]:
     if not found:
         return []
     return _late_ranks(found.late, found) or [none_line(found)]
+
+
+def _left_out(look: JobLook) -> list[str]:
+    """The step that is compared with none."""
+    alone_us = look.times and look.times.alone_us
+    return [f"one step of {time_text(US * alone_us)} is left out"] if alone_us else []
 
 
 def _late_ranks(late: Sequence[RankDelay], found: Lateness) -> list[str]:

@@ -123,7 +123,8 @@ class JobSteps:
         return self._times(ranks, times_us) if times_us else None
 
     def _times(self, ranks: dict[int, LiveSteps], times_us: dict[int, float]) -> StepTimes:
-        numbers = list(times_us)
+        alone = _alone(times_us)
+        numbers = [at for at in times_us if at != alone]
         compared: list[_ComparedSteps] = []
         for window in (SHORT, MIDDLE, USUAL):
             steps = window.steps(numbers, times_us, len(ranks))
@@ -161,6 +162,7 @@ class JobSteps:
             wait_mean_us=fmean(waits) if waits else None,
             wait_grew_us=fmean(waits) - _mean(usual_waits) if waits and usual_waits else None,
             delays=shown.delays,
+            alone_us=None if alone is None else times_us[alone],
         )
 
     def _compared(
@@ -249,6 +251,19 @@ def _steadiest(named: Sequence[_ComparedSteps | None]) -> _ComparedSteps | None:
         if all(own.get(rank, 0.0) >= us for rank, us in least.items()):
             return one
     return found[0]
+
+
+def _alone(times_us: Mapping[int, float]) -> int | None:
+    """The one of the last steps that is longer than a window of many, as when a rank was stopped:
+    it would hide all others in a mean. None without one, or if there are several.
+    """
+    last = list(times_us)[-USUAL.most :]
+    if len(last) < USUAL.least:
+        return None
+    longest, second = nlargest(2, last, key=times_us.__getitem__)
+    least_us = max(1e6 * SHORT.seconds, SHORT.least * median(times_us[at] for at in last))
+    is_alone = times_us[longest] > max(least_us, 2 * times_us[second])
+    return longest if is_alone else None
 
 
 def _least_waits(ranks: dict[int, LiveSteps], numbers: Sequence[int]) -> list[float]:

@@ -103,6 +103,7 @@ class StepTimes:
     wait_grew_us: float | None = None  # the mean of the rank that waited least
     wait_more_us: float | None = None  # the same, than at any time since the watch began
     delays: Mapping[int, MeanDelay] = field(default_factory=dict)  # of each rank
+    alone_us: float | None = None  # one step that is left out, as long as many
     unjudged: str = ""  # why it is unknown who is late
 
     def knows_more(self, other: "StepTimes") -> bool:
