@@ -16,7 +16,7 @@ from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome, Result
 from busbw.host.snapshot import others_in
-from busbw.pattern.unfinished import CAPTURED, is_unfinished
+from busbw.pattern.unfinished import in_pattern, is_unfinished
 from busbw.report.file_kinds import FileContent
 
 table_option = click.option(
@@ -92,9 +92,10 @@ def files_in(directory: Path) -> tuple[list[Path], list[Path]]:
         ) from error
     found = [path for path in inner if _suffix(path) in SUFFIXES and path.is_file()]
     others = [path for path in inner if path not in found and path.suffix not in NO_RESULTS]
+    captured = in_pattern(directory)
+    others = [path for path in others if path not in captured]
     if is_unfinished(directory):
-        captured = [path for path in others if path.suffix in CAPTURED or path.suffix == ".ddp"]
-        return [directory, *found], [path for path in others if path not in captured]
+        return [directory, *found], others
     if not found:
         folders = " ".join(str(path) for path in others if path.is_dir())
         raise UsageError(

@@ -1,5 +1,6 @@
 """Whether the capture in a folder has come to its end: it may still run, or have been killed."""
 
+import math
 import platform
 import time
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from busbw.host import process
 
 KEPT = "pattern.jsonl"  # what busbw makes of a capture at its end
 CAPTURED = (".capture", ".fr")  # files with calls, the best first
+OF_RANKS = (*CAPTURED, ".ddp")
 NOW = ".rank_*.now"
 FRESH_S = 10.0  # a rank that runs writes its file about once a second
 
@@ -32,6 +34,16 @@ def is_unfinished(folder: Path) -> bool:
     if not folder.is_dir() or (folder / KEPT).exists():
         return False
     return any(path.suffix in CAPTURED for path in folder.iterdir()) or has_ranks(folder)
+
+
+def in_pattern(folder: Path) -> list[Path]:
+    """The files of the ranks that the pattern of a folder is made of: those that are not newer."""
+    try:
+        until_s = (folder / KEPT).stat().st_mtime
+    except OSError:
+        until_s = math.inf
+    files = [path for path in folder.iterdir() if path.suffix in OF_RANKS]
+    return [path for path in files if path.stat().st_mtime <= until_s]
 
 
 def has_ranks(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """What is shown of a capture whose ranks still run, or were killed."""
 
+import os
 import pickle
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ import live_job
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.pattern import capture
 
 NOT_FINISHED = "note: the capture is not finished: ranks 0-2 still run; all calls until "
 
@@ -60,6 +62,19 @@ def test_the_report_of_a_capture_that_runs_has_its_pattern(
     assert capsys.readouterr().err == ""
     page = (tmp_path / "report.html").read_text()
     assert "all_reduce" in page and NOT_FINISHED.removeprefix("note: ") in page
+
+
+def test_the_report_of_a_capture_names_files_of_ranks_only_if_they_are_newer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks(tmp_path)
+    capture.keep(capture.pattern(tmp_path), tmp_path)
+    for until_s, note in ((1e9, ""), (2e9, "note: not read of ")):
+        for path in tmp_path.glob("rank_*.fr"):
+            os.utime(path, (until_s, until_s))
+        os.utime(tmp_path / "pattern.jsonl", (1.5e9, 1.5e9))
+        assert guarded(["report", str(tmp_path)]) == 0
+        assert capsys.readouterr().err.startswith(note) if note else not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["show", "report"])
