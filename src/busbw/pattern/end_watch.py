@@ -29,7 +29,7 @@ JOIN_S = 5.0
 
 
 @dataclass(slots=True)
-class _Rank:
+class _RankProgram:
     """A rank's file as it was read last."""
 
     read_s: float
@@ -44,7 +44,7 @@ class EndWatch:
     def __init__(self, folder: Path, launch: str) -> None:
         self._folder, self._file = folder, folder / file_name(launch)
         self._own = platform.node(), str(Path("/proc/self/ns/pid").readlink())
-        self._ranks: dict[str, _Rank] = {}  # by the name of its file
+        self._ranks: dict[str, _RankProgram] = {}  # by the name of its file
         self._ends: list[RankEnd] = []
         self._order = 0
         self._changed_s = time.monotonic()  # when a rank began or ended
@@ -103,7 +103,7 @@ class EndWatch:
         of = rank_process(path)
         if of is None:
             return
-        self._ranks[path.name] = rank = _Rank(now_s, of)
+        self._ranks[path.name] = rank = _RankProgram(now_s, of)
         if not self._is_here(of):
             return
         descriptor = process.watch(of.pid)
