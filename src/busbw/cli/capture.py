@@ -52,6 +52,8 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
     NCCL is recorded by busbw-native, from NCCL 2.24 on. PyTorch's Flight Recorder records what else
     its ranks call, and the steps of DistributedDataParallel; `busbw plan --pattern` uses both.
 
+    Of a job that died it says which rank went first, and how; so do `busbw watch job` and `show`.
+
     A COMMAND that fails gives its own exit code.
     """
     folder = folder.absolute()

@@ -21,8 +21,9 @@ from busbw.host import process
 from busbw.pattern.rank_ends import VERSION, HostEnds, RankEnd, file_name
 from busbw.pattern.unfinished import NOW, RankProcess, rank_process
 
-# Between looks for ranks that have begun: a tenth of the time since the last one began or ended.
-LEAST_S, MOST_S, SHARE = 1.0, 10.0, 0.1
+# Between looks for ranks that have begun: LEAST_S until one has, then a tenth of the time since the
+# last one began or ended.
+LEAST_S, MOST_S, SHARE = 0.5, 10.0, 0.1
 ELSEWHERE_S = 30.0  # between readings of the file of a rank of another host
 MOST_ENDS = 10_000  # of a job that is started again and again
 JOIN_S = 5.0
@@ -70,8 +71,7 @@ class EndWatch:
         is_open = True
         while is_open:
             self._look(poll)
-            pause_s = SHARE * (time.monotonic() - self._changed_s)
-            events = poll.poll(1e3 * min(MOST_S, max(LEAST_S, pause_s)))
+            events = poll.poll(1e3 * self._pause_s())
             ready = {descriptor for descriptor, _ in events}
             is_open = self._stop not in ready
             self._note(poll, ready)
@@ -79,6 +79,12 @@ class EndWatch:
             if rank.descriptor is not None:
                 os.close(rank.descriptor)
         os.close(self._stop)
+
+    def _pause_s(self) -> float:
+        """Until the next look, if no rank ends before."""
+        if not self._ranks:
+            return LEAST_S
+        return min(MOST_S, max(LEAST_S, SHARE * (time.monotonic() - self._changed_s)))
 
     def _look(self, poll: "select.poll") -> None:
         """Watch the ranks that have begun."""

@@ -150,11 +150,12 @@ def main() -> None:
             without=links.without,
             note=connection.send,
         )
-    except Exception as error:  # noqa: BLE001 - raised again in the parent
-        connection.send(error)
+    except Exception as error:  # noqa: BLE001 - raised again in the parent, unless that has ended
+        with suppress(ConnectionError):
+            connection.send(error)
         return
-    connection.send(True)
     with suppress(EOFError, ConnectionError):
+        connection.send(True)
         while connection.recv():
             connection.send(traffic.read())
 

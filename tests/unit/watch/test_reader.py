@@ -3,9 +3,11 @@ the test.
 """
 
 import shutil
+import socket
 import subprocess
 import sys
 from contextlib import closing
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,13 @@ def test_a_child_that_cannot_start_is_not_tried_for_ever(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TimedOut, match="busbw: its process ended"):
         SampleReader(LinkSelection())
+
+
+def test_a_child_whose_parent_ends_meanwhile_says_nothing():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        words = [sys.executable, "-m", "busbw.watch.reader", str(theirs.fileno())]
+        child = subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+    with closing(Connection(ours.detach())) as connection:
+        connection.send(LinkSelection(gpus=False))
+    assert child.communicate(timeout=100)[1] == b""
