@@ -154,7 +154,15 @@ class EndWatch:
         """Replace the file. A full disk disturbs no training."""
         host, pid_namespace = self._own
         self._ends = self._ends[-MOST_ENDS:]
-        content = HostEnds(version=VERSION, host=host, pid_namespace=pid_namespace, ends=self._ends)
+        pid = os.getpid()
+        content = HostEnds(
+            version=VERSION,
+            host=host,
+            pid_namespace=pid_namespace,
+            pid=pid,
+            started=process.start_time(pid),
+            ends=self._ends,
+        )
         part = self._file.with_name(f"{self._file.name}.part")
         with contextlib.suppress(OSError):
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

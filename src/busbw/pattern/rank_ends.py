@@ -47,34 +47,38 @@ class RankEnd(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class HostEnds(msgspec.Struct, kw_only=True):
-    """A file of ends, in their order."""
+    """A file of ends, in their order; `pid` and `started` are of the `busbw capture`."""
 
     version: int
     host: str
     pid_namespace: str
+    pid: int
+    started: int
     ends: list[RankEnd]
 
+    def last(self) -> dict[Identity, RankEnd]:
+        """By process, the ends since ranks were started last."""
+        where = self.host, self.pid_namespace
+        last_s = max((end.begin_s for end in self.ends), default=0.0)
+        ends = [end for end in self.ends if end.end_s >= last_s]
+        return {(*where, end.pid, end.started): end for end in ends}
 
-def ends_in(path: Path) -> dict[Identity, RankEnd]:
-    """The ends in a file since ranks were started last, by process; {} for one that cannot be
-    read.
-    """
+
+def read(path: Path) -> HostEnds | None:
+    """None for a file that cannot be read, or is of another version."""
     try:
         of_host = msgspec.json.decode(path.read_bytes(), type=HostEnds)
     except (OSError, ValueError):
-        return {}
-    if of_host.version != VERSION:
-        return {}
-    where = of_host.host, of_host.pid_namespace
-    last_s = max((end.begin_s for end in of_host.ends), default=0.0)
-    return {(*where, end.pid, end.started): end for end in of_host.ends if end.end_s >= last_s}
+        return None
+    return of_host if of_host.version == VERSION else None
 
 
 def all_ends(folder: Path) -> dict[Identity, RankEnd]:
     """The ends in all files of a folder."""
     found: dict[Identity, RankEnd] = {}
     for path in folder.glob(FILES):
-        found |= ends_in(path)
+        of_host = read(path)
+        found |= of_host.last() if of_host else {}
     return found
 
 

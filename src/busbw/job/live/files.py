@@ -121,6 +121,7 @@ class HostFiles:
         self._versions: dict[str, object] = {}  # what tells a version of a file from others
         self._broken: dict[str, str] = {}
         self._ends: dict[rank_ends.Identity, rank_ends.RankEnd] = {}  # that were noted
+        self._captures: dict[rank_ends.Identity, tuple[int, int]] = {}  # who noted them
         self._host = HostReader()
         self._sockets, self._connections = ProcessSockets(), HostConnections(self._node)
         self._turn, self._next_use_s = -1, 0.0
@@ -204,7 +205,11 @@ class HostFiles:
         version = entry.stat().st_mtime_ns
         if self._versions.get(entry.name) != version:
             self._versions[entry.name] = version
-            self._ends |= rank_ends.ends_in(Path(entry.path))
+            noted = rank_ends.read(Path(entry.path))
+            ends = noted.last() if noted else {}
+            self._ends |= ends
+            if noted:
+                self._captures |= dict.fromkeys(ends, (noted.pid, noted.started))
 
     def _take(self, name: str, data: bytes, now_s: float) -> None:
         """The content of a file; ValueError if it is cut off, or of another version."""
@@ -248,12 +253,13 @@ class HostFiles:
 
     def _add_end(self, file: _SentFile, news: HostNews) -> None:
         """When the process ended and how, and whether its launcher still runs."""
-        if file.launcher:
-            pid, started = file.launcher
-            news.has_launcher |= pid > 1 and 0 < started == process.start_time(pid)
         now, rank = file.now, file.now.rank
+        identity = now.host, now.pid_namespace, now.pid, now.started
+        # `busbw capture` waits for a launcher of which no rank was seen to run
+        pid, started = file.launcher or self._captures.get(identity, (0, 0))
+        news.has_launcher |= pid > 1 and 0 < started == process.start_time(pid)
         local = file.process
-        noted = self._ends.get((now.host, now.pid_namespace, now.pid, now.started))
+        noted = self._ends.get(identity)
         end_s = local.ended_s() if local else None
         if noted and noted.order:  # all were told to end, and may have taken their time
             news.order, end_s = noted.order, None
