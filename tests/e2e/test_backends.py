@@ -41,6 +41,29 @@ def test_gloo_and_mpi_are_measured_verified_shown_and_reported(
     assert "Microseconds of a call, over message size" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("ranks_are_forks")
+def test_scattered_blocks_arrive_in_one_group_and_in_one_message(
+    here: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "blocks.json"
+    done = here("busbw", "backends", "sendrecv", "--blocks", "8", *SMALL, "--json", str(file))
+    assert done.code == 0, done.err
+    result = json.loads(file.read_bytes())
+    assert result["backends"] == ["gloo", "mpi", "gloo-grouped", "gloo-packed"]
+    for row in result["rows"]:
+        for each in row["times"]:
+            cell = each["cell"]
+            assert cell["wrong"] == 0
+            assert cell["algbw"] == pytest.approx(8 * row["size_bytes"] / cell["time_s"])
+    assert "GB/s of a transfer of 8 blocks of the size:" in done.out
+
+
+def test_blocks_are_of_sendrecv_alone(here: Callable[..., Any]) -> None:
+    done = here("busbw", "backends", "--blocks", "8", "--dry-run")
+    assert done.code == 2
+    assert "--blocks 8: all_reduce moves no scattered blocks" in done.err
+
+
 def test_a_backend_that_hangs_is_left_out_and_the_others_run_to_the_end(tmp_path: Path) -> None:
     """A rank is stopped while a backend runs; the job starts again without it."""
     file = tmp_path / "backends.json"

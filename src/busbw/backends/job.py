@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from time import perf_counter
 
+import msgspec
+
 from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend
 from busbw.backends.types import (
     EAGER,
@@ -98,6 +100,7 @@ class BackendsRun:
         self._opened: list[Opened] = []
         self._left_out: dict[str, str] = dict(job.dropped)
         self._random = random.Random(1)  # the same on all ranks
+        self._moved = max(job.blocks, 1)  # times the size of a row, by a call
 
     def open_all(self, stack: ExitStack) -> None:
         """Open all that can run here, and report the start.
@@ -107,7 +110,10 @@ class BackendsRun:
         import torch
 
         on_gpus = torch.cuda.is_available()
-        asked = self._job.backends or [row.name for row in BACKENDS if row.on_gpus == on_gpus]
+        of_job = [row for row in BACKENDS if row.on_gpus == on_gpus]
+        asked = self._job.backends or [
+            row.name for row in of_job if self._job.blocks or not row.of_blocks
+        ]
         for name in asked:
             reason = self._open(backend(name), stack, on_gpus=on_gpus)
             if reason:
@@ -128,6 +134,7 @@ class BackendsRun:
             spec=job.sweep,
             place=(self._party.local, self._party.color, self._control.process),
             copies=job.copies,
+            blocks=job.blocks,
         )
         why_not = self._agree(self._why_not(row, opening, on_gpus=on_gpus))
         if why_not:
@@ -158,7 +165,8 @@ class BackendsRun:
         job = settled(self._job, engine)
         memory = engine.memory_bytes()
         share = memory // len(self._job.backends or BACKENDS) if memory else None
-        largest = plan.capped_max(job.sweep, share)
+        most = msgspec.structs.replace(job.sweep, max_bytes=job.sweep.max_bytes * self._moved)
+        largest = plan.capped_max(most, share)
         largest = int(self._control.reduce_all([float(largest)], "min")[0])
         size = min(max(job.in_graph, PLACES) * largest, max(GRAPH_BYTES, largest))
         size = size if engine.asynchronous else largest
@@ -208,6 +216,7 @@ class BackendsRun:
             left_out=self._left_out,
             in_graph=job.in_graph if engine.asynchronous else 0,
             copies=job.copies,
+            blocks=job.blocks,
             **facts(job, self._party, engine),
         )
         if self._control.process == 0:
@@ -216,7 +225,8 @@ class BackendsRun:
     def sweep(self) -> None:
         """Measure every size."""
         job = self._job
-        largest = min(job.sweep.max_bytes, *(opened.bytes for opened in self._opened))
+        room = min(opened.bytes for opened in self._opened) // self._moved
+        largest = min(job.sweep.max_bytes, room)
         for size in sizes(job.sweep, largest):
             if size not in job.done:
                 self._measure(size)
@@ -266,11 +276,12 @@ class BackendsRun:
         """The launches that will be timed: single calls at several places, or one graph of all."""
         opened = timed.opened
         wanted = self._job.in_graph if timed.mode == GRAPH else PLACES
-        count = max(min(wanted, opened.bytes // size), 1)
+        moved = size * self._moved
+        count = max(min(wanted, opened.bytes // moved), 1)
         reduces = opened.calls.collective.name == "all_reduce"
         in_place = reduces and opened.row.in_place
         timed.calls = [
-            opened.calls.at(size, in_place=in_place, shift_bytes=size * number)
+            opened.calls.at(moved, in_place=in_place, shift_bytes=moved * number)
             for number in range(count)
         ]
         launches = [opened.engine.bind(call) for call in timed.calls]
@@ -333,7 +344,7 @@ class BackendsRun:
         return result
 
     def _begin(self, phase: str, timed: TimedBackend, size: int, operations: int) -> Progress:
-        progress = Progress(size, operations)
+        progress = Progress(size * self._moved, operations)
         self._enter_phase(phase, f"{short_size(size)} {timed.opened.row.name}", progress)
         return progress
 

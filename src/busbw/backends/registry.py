@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from busbw.engines.base import Engine
     from busbw.launch.control import Control
 
-ALL_REDUCE = ("all_reduce",)
+ALL_REDUCE, SENDRECV = ("all_reduce",), ("sendrecv",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class Opening:
     spec: "SweepSpec"
     place: tuple[int, int, int]
     copies: bool
+    blocks: int = 0  # of a transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class BackendRow:
     collectives: tuple[str, ...] = ()  # all if empty
     in_place: bool = True  # how its all_reduce is called
     one_host: bool = False  # GPUs map each other's memory
+    of_blocks: bool = False  # whether it sends scattered blocks
 
 
 def _open_torch(opening: Opening) -> "Engine":
@@ -78,6 +80,21 @@ def _symmetric(kernel: str) -> Callable[[Opening], "Engine"]:
         )
 
     return open_it
+
+
+def _blocks(*, packed: bool) -> Callable[[Opening], "Engine"]:
+    def open_it(opening: Opening) -> "Engine":
+        from busbw.engines.torch_blocks import BlocksEngine
+
+        return BlocksEngine(
+            opening.control, opening.spec, opening.place, opening.blocks, packed=packed
+        )
+
+    return open_it
+
+
+def _why_no_blocks(opening: Opening) -> str:
+    return "" if opening.blocks else "--blocks does not say how many blocks a transfer has"
 
 
 def _why_no_symmetric(_: Opening) -> str:
@@ -140,8 +157,44 @@ BACKENDS = (
         ALL_REDUCE,
         one_host=True,
     ),
+    BackendRow(
+        "nccl-grouped",
+        "NCCL, each scattered block by itself, in one group",
+        True,
+        _why_no_blocks,
+        _blocks(packed=False),
+        SENDRECV,
+        of_blocks=True,
+    ),
+    BackendRow(
+        "nccl-packed",
+        "NCCL, scattered blocks gathered into one message",
+        True,
+        _why_no_blocks,
+        _blocks(packed=True),
+        SENDRECV,
+        of_blocks=True,
+    ),
     BackendRow("gloo", "Gloo as PyTorch calls it", False, _always, _open_torch),
     BackendRow("mpi", "MPI on host memory", False, _why_no_mpi, _open_mpi),
+    BackendRow(
+        "gloo-grouped",
+        "Gloo, each scattered block by itself",
+        False,
+        _why_no_blocks,
+        _blocks(packed=False),
+        SENDRECV,
+        of_blocks=True,
+    ),
+    BackendRow(
+        "gloo-packed",
+        "Gloo, scattered blocks gathered into one message",
+        False,
+        _why_no_blocks,
+        _blocks(packed=True),
+        SENDRECV,
+        of_blocks=True,
+    ),
 )
 BY_NAME = {row.name: row for row in BACKENDS}
 

@@ -1,11 +1,11 @@
 """Backends beside each other as text: a table for each mode, the choice by size, and findings."""
 
-from busbw.backends.types import EAGER, GRAPH, BackendsResult, BackendsRow, Choice
+from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
 from busbw.backends.verdicts import Fastest, beaten, fastest
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import library, machine, micro_text
+from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text
 
 REFUSED, WRONG = "-", "wrong"
 
@@ -25,11 +25,13 @@ def head(result: BackendsResult) -> str:
 
 
 def mode_text(result: BackendsResult, mode: str) -> str:
-    """`microseconds of a call in a CUDA graph of 16`."""
-    copies = ", with copies into symmetric memory and back" if result.copies else ""
-    if mode == EAGER:
-        return f"microseconds of a call{copies}"
-    return f"microseconds of a call in a CUDA graph of {result.in_graph}{copies}"
+    """`microseconds of a call in a CUDA graph of 16`, `GB/s of a transfer of 64 blocks`."""
+    text = "microseconds of a call"
+    if result.blocks:
+        text = f"GB/s of a transfer of {counted(result.blocks, 'block')} of the size"
+    if mode == GRAPH:
+        text += f" in a CUDA graph of {result.in_graph}"
+    return f"{text}, with copies into symmetric memory and back" if result.copies else text
 
 
 def table(result: BackendsResult, mode: str, width: int | None) -> str:
@@ -45,22 +47,28 @@ def columns(result: BackendsResult, mode: str) -> list[Column]:
         return fastest_text(fastest(row, mode, result.default), result.default)
 
     backends = [
-        Column(title=name, value=lambda row, name=name: time_text(row, name, mode))
+        Column(title=name, value=lambda row, name=name: figure_text(result, row, name, mode))
         for name in result.backends
     ]
     return [
-        Column(title="size", value=lambda row: format_size(row.size_bytes)),
+        Column(
+            title="block" if result.blocks else "size",
+            value=lambda row: format_size(row.size_bytes),
+        ),
         *backends,
         Column(title="fastest", value=best, left=True),
     ]
 
 
-def time_text(row: BackendsRow, backend: str, mode: str) -> str:
-    """`12.34`; `-` without a time, `wrong` for wrong data."""
+def figure_text(result: BackendsResult, row: BackendsRow, backend: str, mode: str) -> str:
+    """`12.34`, a time or the rate of blocks; `-` without one, `wrong` for wrong data."""
     time = row.of(backend, mode)
     if time is None or time.cell is None:
         return REFUSED
-    return WRONG if time.cell.wrong else micro_text(time.cell.time_s)
+    if time.cell.wrong:
+        return WRONG
+    cell = time.cell
+    return bandwidth_text(cell.algbw) if result.blocks else micro_text(cell.time_s)
 
 
 def fastest_text(best: Fastest | None, default: str) -> str:

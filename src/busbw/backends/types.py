@@ -27,6 +27,7 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     backends: list[str] = msgspec.field(default_factory=list)
     in_graph: int = IN_GRAPH  # 0: no graphs
     copies: bool = False
+    blocks: int = 0  # that a call of sendrecv has, of the size of a row; 0: a call has that size
     done: list[int] = msgspec.field(default_factory=list)
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -80,6 +81,9 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
     copies: Annotated[
         bool, Meta(description="whether calls copy into symmetric memory and back")
     ] = False
+    blocks: Annotated[
+        int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
+    ] = 0
     rows: list[BackendsRow] = msgspec.field(default_factory=list)
     choices: Annotated[
         list[Choice], Meta(description="the fastest by size; the default where it is as fast")

@@ -19,6 +19,7 @@ from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
+from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, LIMIT_S
 from busbw.core.result import Outcome
 from busbw.core.sweep import Sampling, SweepSpec
@@ -28,7 +29,7 @@ from busbw.measure.target import LaunchTarget
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_factor": 2, "datatype": "bfloat16"}
 MAX_TIME_S = 0.2  # of each backend, size and mode
-CPU_LARGEST = 1 << 20  # enough to see which is faster, in seconds
+BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
 
 
 class BackendsOutput(RunOutput):
@@ -67,6 +68,12 @@ OUTPUTS = {"table": BackendsOutput, "json": JsonOutput}
     "--copies",
     is_flag=True,
     help="include copies into symmetric memory and back, for tensors that are elsewhere",
+)
+@click.option(
+    "--blocks",
+    type=click.IntRange(0, MOST_BLOCKS),
+    default=0,
+    help="sendrecv: a call moves so many scattered blocks of the size, as of a KV cache",
 )
 @click.option(
     "--max-time",
@@ -108,6 +115,7 @@ def command(
     names: str,
     in_graph: int,
     copies: bool,
+    blocks: int,
     max_time_s: float,
     limit_s: float,
     launch_limit_s: float,
@@ -126,9 +134,17 @@ def command(
     is the default, with which others are compared.
     """
     format_name = "json" if json_name == "-" else format_name
+    name = collective(name).name
+    if blocks and name != BLOCKED:
+        raise UsageError(
+            f"--blocks {blocks}: {name} moves no scattered blocks",
+            f"busbw backends {BLOCKED} --blocks {blocks}",
+        )
     where = LaunchTarget(**shared.take_where(fields))
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     unset = tuple(field for field in DEFAULTS if not is_given(field))
+    if blocks and "max_bytes" in unset:
+        sweep["max_bytes"] = LARGEST_BLOCK
     job = BackendsJob(
         engine="torch",
         program="busbw backends",
@@ -137,14 +153,13 @@ def command(
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
         sweep=SweepSpec(
-            collective=collective(name).name,
-            sampling=Sampling(precision=0.0, max_time_s=max_time_s),
-            **sweep,
+            collective=name, sampling=Sampling(precision=0.0, max_time_s=max_time_s), **sweep
         ),
         unset=unset,
         backends=[backend(one.strip()).name for one in names.split(",") if one.strip()],
         in_graph=in_graph,
         copies=copies,
+        blocks=blocks,
     )
     if dry_run:
         return print_command(job, where)

@@ -28,7 +28,6 @@ from busbw.overlap import text as overlap_text
 from busbw.overlap.types import COPY, GEMM, OverlapJob, OverlapResult
 
 DEFAULTS = {"min_bytes": 1 << 20, "max_bytes": 256 << 20, "step_factor": 4, "datatype": "bfloat16"}
-CPU_LARGEST = 16 << 20
 MOST_CTAS = 1024
 
 

@@ -138,3 +138,11 @@ def test_the_whole_text() -> None:
         "WARN    nccl is slower than one-shot by 2.00x at 1 KiB, eager\n"
         "left out: multimem: these GPUs have no multicast memory\n"
     )
+
+
+def test_blocks_have_rates() -> None:
+    made = result(row(4096, time("nccl", 20.0), time("nccl-packed", 40.0)))
+    made.blocks = 64
+    text = render(made, 80)
+    assert "GB/s of a transfer of 64 blocks of the size:\nblock  nccl  nccl-packed" in text
+    assert "\n4 KiB  1.00         1.00  nccl\n" in text

@@ -128,7 +128,7 @@ BACKENDS: Groups = (
     (MOST_USED, ("ranks", "hosts", "names", "min_bytes", "max_bytes", "json_name")),
     ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
-    ("What to measure", ("datatype", "step_factor", "in_graph", "copies", "max_time_s")),
+    ("What to measure", ("datatype", "step_factor", "in_graph", "copies", "blocks", "max_time_s")),
     ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
