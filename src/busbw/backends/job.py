@@ -36,6 +36,7 @@ from busbw.measure.plan import Calls
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import running, settled
+from busbw.model.usable_hardware import ideals
 from busbw.stats.sampling import first_visit_samples
 
 PLACES = 8  # in a backend's buffers, for calls outside of graphs
@@ -218,6 +219,9 @@ class BackendsRun:
             copies=job.copies,
             blocks=job.blocks,
             **facts(job, self._party, engine),
+        )
+        result.ideal, _ = ideals(
+            job.sweep.collective, result.world, result.topology, result.environment
         )
         if self._control.process == 0:
             self._emit(Started(result))

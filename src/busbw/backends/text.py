@@ -5,7 +5,7 @@ from busbw.backends.verdicts import Fastest, beaten, fastest
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text
+from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
 
 REFUSED, WRONG = "-", "wrong"
 
@@ -103,9 +103,28 @@ def foot(result: BackendsResult) -> list[str]:
         f" {_times(choice)} {_from_to(choice)}, {_mode(choice)}"
         for choice in beaten(result)
     ]
+    lines += bound(result)
     lines += [f"left out: {name}: {reason}" for name, reason in result.left_out.items()]
     lines += refused(result)
     return lines
+
+
+def bound(result: BackendsResult) -> list[str]:
+    """What the fastest reaches at the largest size, beside what the links can carry."""
+    if result.ideal is None or not result.rows:
+        return []
+    row = result.rows[-1]
+    right = [time for time in row.times if time.cell and not time.cell.wrong]
+    if not right:
+        return []
+    best = max(right, key=lambda time: time.cell.busbw if time.cell else 0.0)
+    assert best.cell is not None
+    return [
+        f"at {format_size(row.size_bytes)} {best.backend} reaches"
+        f" {bandwidth_text(best.cell.busbw)} GB/s busbw,"
+        f" {percent_text(best.cell.busbw, result.ideal.busbw)} % of the bound of"
+        f" {bandwidth_text(result.ideal.busbw)}: {result.ideal.why}"
+    ]
 
 
 def ranges(result: BackendsResult, mode: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from busbw.core.result import Cell, Outcome
+from busbw.core.result import Cell, Ideal, Outcome
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
@@ -84,6 +84,9 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
     blocks: Annotated[
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
+    ideal: Annotated[
+        Ideal | None, Meta(description="the largest bound on busbw; null where it is unknown")
+    ] = None
     rows: list[BackendsRow] = msgspec.field(default_factory=list)
     choices: Annotated[
         list[Choice], Meta(description="the fastest by size; the default where it is as fast")

@@ -7,7 +7,7 @@ import pytest
 from busbw.backends.text import fastest_text, foot, render
 from busbw.backends.types import EAGER, GRAPH, BackendsResult, BackendsRow, BackendTime, Choice
 from busbw.backends.verdicts import beaten, choices, fastest, recommended
-from busbw.core.result import Cell, EngineLibrary, RankDevice, World
+from busbw.core.result import Cell, EngineLibrary, Ideal, RankDevice, World
 from busbw.core.sweep import SweepSpec
 
 VISITS, SAMPLES = 12, 8
@@ -146,3 +146,12 @@ def test_blocks_have_rates() -> None:
     text = render(made, 80)
     assert "GB/s of a transfer of 64 blocks of the size:\nblock  nccl  nccl-packed" in text
     assert "\n4 KiB  1.00         1.00  nccl\n" in text
+
+
+def test_the_bound_stands_beside_what_the_fastest_reaches() -> None:
+    made = result(row(1 << 20, time("nccl", 20.0), time("one-shot", 10.0)))
+    made.ideal = Ideal(4e9, "Ring", "NVLink", "4 GB/s of NVLink")
+    assert (
+        "at 1 MiB nccl reaches 1.00 GB/s busbw, 25.0 % of the bound of 4.00: 4 GB/s of"
+        in " ".join(foot(made))
+    )
