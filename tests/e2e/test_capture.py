@@ -227,3 +227,40 @@ def test_termination_reaches_the_command_and_keeps_the_record(
     output, _ = child.communicate(timeout=30)
     assert child.returncode == 128 + signal.SIGTERM
     assert "30 calls" in output
+
+
+SERVER = """
+import sys, torch, torch.multiprocessing as processes, torch.distributed as dist
+
+def work(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    for _ in range(5):
+        dist.all_reduce(torch.ones(64))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    processes.set_start_method(sys.argv[2])
+    workers = [processes.Process(target=work, args=(rank, sys.argv[1])) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_that_a_server_starts_itself_are_recorded(
+    busbw: Busbw, tmp_path: Path, method: str
+):
+    """No launcher states their ranks. All have the variables of the server, here those of Slurm."""
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    line = [sys.executable, program, tmp_path / "store", method]
+    done = busbw(
+        "capture", "--output", tmp_path / "run", "--", *line, SLURM_PROCID="0", SLURM_NTASKS="1"
+    )
+    assert done.returncode == 0, done.stderr
+    recorded = pattern(tmp_path / "run")
+    assert (recorded.header.world, recorded.header.ranks) == (2, [0, 1])
+    assert [(row.function, row.calls) for row in recorded.rows] == [("all_reduce", 5)]

@@ -7,7 +7,6 @@ many there were in place of the moment.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import os
@@ -16,6 +15,8 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import busbw_exit  # type: ignore[import-not-found]
 
 MODULE = "torch.cuda.graphs"
 BEGIN, END, REPLAY, MORE = range(4)
@@ -33,7 +34,6 @@ class Graphs:
         self._left, self._more = MOST, dict[int, int]()
         self._written_ns = 0
         self.watched: dict[str, Callable[[Any], None]] = {MODULE: self._watch}
-        atexit.register(self.write)
 
     def _watch(self, module: Any) -> None:
         graph = module.CUDAGraph
@@ -53,6 +53,8 @@ class Graphs:
         setattr(owner, name, call)
 
     def _begun(self, graph: Any) -> None:
+        if not self._numbers:
+            busbw_exit.call_at_end(self.write)
         self._numbers += 1
         graph.busbw_number = self._numbers
         self._note(self._numbers, BEGIN, time.time_ns())

@@ -146,14 +146,28 @@ def add_world(dump: dict[str, Any], world: int | None) -> None:
         groups[name] = {"name": name, "desc": description, "ranks": str(list(range(world)))}
 
 
-def world_of_launcher() -> int | None:
-    """How many ranks the launcher started; None if it does not say."""
-    return _from_environment(WORLD_VARIABLES)
+_of_group: list[int] = []  # rank and world of the default group, where no launcher states them
 
 
-def rank_of_launcher() -> int | None:
-    """The rank that the launcher gave to this process; None if it does not say."""
-    return _from_environment(RANK_VARIABLES)
+def note_group() -> None:
+    """Take rank and world from PyTorch where the launcher's are not those of its default group: a
+    server starts its workers itself, and all of them may have the variables of the server.
+    """
+    import torch.distributed as dist
+
+    rank, world = dist.get_rank(), dist.get_world_size()
+    if _from_environment(WORLD_VARIABLES) != world:
+        _of_group[:] = rank, world
+
+
+def world_of_process() -> int | None:
+    """How many ranks there are, by the launcher or PyTorch; None if neither says."""
+    return _of_group[1] if _of_group else _from_environment(WORLD_VARIABLES)
+
+
+def rank_of_process() -> int | None:
+    """The rank of this process, by the launcher or PyTorch; None if neither says."""
+    return _of_group[0] if _of_group else _from_environment(RANK_VARIABLES)
 
 
 def _from_environment(names: tuple[str, ...]) -> int | None:

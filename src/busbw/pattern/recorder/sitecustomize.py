@@ -21,7 +21,6 @@ BUSBW_WITH_TORCH=MODULE:FUNCTION calls a function once PyTorch is imported.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import importlib
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 # from this folder
+import busbw_exit  # type: ignore[import-not-found]
 import busbw_graphs  # type: ignore[import-not-found]
 import busbw_import_watch  # type: ignore[import-not-found]
 import busbw_phases  # type: ignore[import-not-found]
@@ -247,6 +247,8 @@ class Recorder:
     def _start_writer(self) -> None:
         """Write from now on. The rank has threads of its own by now, those of its group."""
         if self._writer is None:
+            busbw_rank_now.note_group()
+            busbw_exit.call_at_end(self.write_at_exit)
             self._calls.start()
             self._writer = threading.Thread(target=self._keep_writing, daemon=True)
             self._writer.start()
@@ -334,11 +336,11 @@ class Recorder:
 
     def _world(self) -> int | None:
         world: int | None = self._steps.world if self._steps else None
-        return world or busbw_rank_now.world_of_launcher()
+        return world or busbw_rank_now.world_of_process()
 
     def _rank(self) -> int | None:
-        of_ddp, of_launcher = self._steps, busbw_rank_now.rank_of_launcher
-        rank: int | None = of_launcher() if of_ddp is None else of_ddp.rank
+        of_ddp, of_process = self._steps, busbw_rank_now.rank_of_process
+        rank: int | None = of_process() if of_ddp is None else of_ddp.rank
         return rank
 
     def _save(self, name: str, data: bytes) -> None:
@@ -392,7 +394,7 @@ def call_named(_torch: object) -> None:
 if FOLDER in os.environ:
     recorder = Recorder(os.environ[FOLDER], int(os.environ.get(STEPS) or 0))
     busbw_import_watch.ImportWatch(recorder.watched)
-    atexit.register(recorder.write_at_exit)
+    busbw_exit.call_at_end(recorder.write_at_exit)
 if WITH_TORCH in os.environ:
     busbw_import_watch.ImportWatch({"torch": call_named})
 pass_on()
