@@ -46,7 +46,8 @@ def test_scattered_blocks_arrive_in_one_group_and_in_one_message(
     here: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "blocks.json"
-    done = here("busbw", "backends", "sendrecv", "--blocks", "8", *SMALL, "--json", str(file))
+    line = ["backends", "sendrecv", "--blocks", "8", *SMALL, "-e", "1K", "--json", str(file)]
+    done = here("busbw", *line)
     assert done.code == 0, done.err
     result = json.loads(file.read_bytes())
     assert result["backends"] == ["gloo", "mpi", "gloo-grouped", "gloo-packed"]
@@ -67,9 +68,9 @@ def test_blocks_are_of_sendrecv_alone(here: Callable[..., Any]) -> None:
 def test_a_backend_that_hangs_is_left_out_and_the_others_run_to_the_end(tmp_path: Path) -> None:
     """A rank is stopped while a backend runs; the job starts again without it."""
     file = tmp_path / "backends.json"
-    line = [sys.executable, "-m", "busbw", "backends", *SMALL, "--limit", "5", "--json", str(file)]
+    line = [sys.executable, "-m", "busbw", "backends", *SMALL, "--limit", "8", "--json", str(file)]
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "COLUMNS": "1000"}
-    line += ["-e", "1M", "-f", "2", "--max-time", "1"]
+    line += ["-e", "32K", "-f", "2", "--max-time", "0.5"]
     with subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         threading.Thread(target=_stop_a_rank, args=(file, one.pid), daemon=True).start()
         out, err = one.communicate(timeout=LIMIT_S)
@@ -78,7 +79,7 @@ def test_a_backend_that_hangs_is_left_out_and_the_others_run_to_the_end(tmp_path
     (left_out,) = result["left_out"]
     assert left_out in ("gloo eager", "mpi eager")
     assert f"left out: {left_out}: at " in out.decode()
-    assert [row["size_bytes"] for row in result["rows"]] == [1 << n for n in range(10, 21)]
+    assert [row["size_bytes"] for row in result["rows"]] == [1 << n for n in range(10, 16)]
 
 
 def _stop_a_rank(file: Path, parent: int) -> None:
