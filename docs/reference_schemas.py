@@ -23,6 +23,7 @@ RESULTS = {
     "busbw.replay/1": "Replay of a pattern",
     "busbw.backends/1": "Backends of a collective",
     "busbw.overlap/1": "A collective beside other work",
+    "busbw.moe/1": "Dispatch and combine of a mixture of experts",
 }
 # files of JSON lines: the schema is that of a line
 LINES = {pattern.SCHEMA, snapshot.SCHEMA} | {kind.name for kind in KINDS if kind.lines}

@@ -7,6 +7,7 @@ HOW_TO = {
         "replace-nccl-tests",
         "pytorch-benchmark",
         "use-from-python",
+        "moe-dispatch",
         "tune-nccl",
         "what-nccl-ran",
         "compare-runs",

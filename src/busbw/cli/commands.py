@@ -63,6 +63,9 @@ BY_NAME: dict[str, CommandRow] = {
             "Measure a collective and other work at the same time: what each costs the other.",
         ),
         CommandRow(
+            "moe", MEASURE, "Measure dispatch and combine of a mixture of experts, and verify them."
+        ),
+        CommandRow(
             "link", MEASURE, "Measure the links between hosts, and name slow hosts and pairs."
         ),
         CommandRow(

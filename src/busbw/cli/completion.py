@@ -205,6 +205,7 @@ BY_PARAMETER: dict[str, Words] = {
     "system": Words(_systems),
     "fabric": Words(_fabrics),
     "datatype": Words(with_words(_rows("busbw.core.dtypes", "DTYPES"), "all")),
+    "routing": Words(keys("busbw.moe.routing", "EXAMPLES")),
     "op": Words(with_words(_rows("busbw.core.redops", "REDOPS"), "all")),
     "source": Words(with_words(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
     "only": Words(_checks),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from busbw.core import layouts
-from busbw.core.errors import unknown
+from busbw.core.errors import UsageError, unknown
 from busbw.core.layouts import BufferCounts, InPlace, Layout, Move
 
 BusFactor = Callable[[int], Fraction]
@@ -226,11 +226,14 @@ _BY_SPELLING: dict[str, Collective] = {
     name: row for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
 }
 _BY_KEY: dict[str, Collective] = {_key(name): row for name, row in _BY_SPELLING.items()}
+OF_EXPERTS = ("dispatch", "combine", "moe", "dispatchcombine")
 
 
 def collective(name: str) -> Collective:
     """The row for `allreduce`, `AllReduce`, `all-reduce`, `bcast`; UsageError for another name."""
     row = _BY_KEY.get(_key(name))
+    if row is None and _key(name) in OF_EXPERTS:
+        raise UsageError(f"{name}: what experts exchange has a command of its own", "busbw moe")
     if row is None:
         names = {spelling: row.name for spelling, row in _BY_SPELLING.items()}
         raise unknown("collective", name, names)

@@ -322,8 +322,12 @@ class Outcome(Shown, msgspec.Struct, kw_only=True, tag_field="schema"):
         return ""
 
     def wrong(self) -> bool:
-        """Whether any check saw a wrong element; only a sweep checks data."""
+        """Whether any check saw a wrong element, in runs that check data."""
         return False
+
+    def conclusions(self) -> list[RunFinding]:
+        """The findings that this kind of result alone has."""
+        return []
 
 
 class Result(Tabular, Outcome, tag="busbw.result/1"):

@@ -15,7 +15,8 @@ from busbw.core.table_file import rows
 # such a value is secret even if it is a number
 _ALWAYS = re.compile(r"PASS|PWD|PW$|SECRET", re.IGNORECASE)
 _DIRECTORIES = ("PWD", "OLDPWD")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# a number, or the first and last of a range: --tokens 128:4K
+_NUMBER = re.compile(r"\d+(?:\.\d+)?|\d{1,7}[KMG]?(?::\d{1,7}[KMG]?)?")
 _ANY_PATH = re.compile(r"[~.$\w]*/[\w./@+~:-]*")
 # netroot=iscsi:user:password@server, as the kernel's command line has it
 _ISCSI = re.compile(r"(\biscsi:)(?!//)[^\s\"'<>@]{1,500}@")

@@ -46,7 +46,7 @@ class Setting(NamedTuple):
         return PREFIX + self.key.upper()
 
 
-_STARTS_RANKS = ("run", "backends", "overlap", "train", "plan", "tune", "replay")
+_STARTS_RANKS = ("run", "backends", "overlap", "moe", "train", "plan", "tune", "replay")
 _NAMES_HOSTS = (*_STARTS_RANKS, "link", "check", "check launch", "check job", "deploy")
 
 SETTINGS: tuple[Setting, ...] = (
@@ -98,7 +98,7 @@ SETTINGS: tuple[Setting, ...] = (
         example='"ib"',
         parameter="net",
         option="--net",
-        commands=("run", "train", "tune", "replay"),
+        commands=("run", "moe", "train", "tune", "replay"),
     ),
     Setting(
         key="ideal",
@@ -134,7 +134,7 @@ SETTINGS: tuple[Setting, ...] = (
         example="120",
         parameter="limit_s",
         option="--limit",
-        commands=("run", "tune", "replay"),
+        commands=("run", "moe", "tune", "replay"),
     ),
     Setting(
         key="launch_limit",

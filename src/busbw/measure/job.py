@@ -27,6 +27,7 @@ KINDS = {
     "replay": ("busbw.pattern.replay.kind", "REPLAY"),
     "backends": ("busbw.backends.types", "BACKENDS"),
     "overlap": ("busbw.overlap.types", "OVERLAP"),
+    "moe": ("busbw.moe.types", "MOE"),
 }
 
 

@@ -15,7 +15,8 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
     """What follows from a run, most important first. `known` gives the reference curves to compare
     with; None for those that come with busbw.
 
-    Of a training, a plan or a replay only the network and the transports are judged.
+    Of other runs the network and the transports are judged, and what their kind of result concludes
+    itself.
     """
     if isinstance(result, Result):
         return apply(rules(result), Run(result, topology, known))
@@ -23,7 +24,7 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
 
     conclusion = network_findings.paced(result, topology)
     of_network = [network_findings.TCP_CONGESTION.finding(conclusion)] if conclusion else []
-    return of_network + transport_findings.findings(result)
+    return [*result.conclusions(), *of_network, *transport_findings.findings(result)]
 
 
 def _has_hosts(result: Result) -> bool:

@@ -82,6 +82,14 @@ def ideals(
     return largest, endpoint(row, use.fabric)
 
 
+def links_of(world: World, topology: Topology, environment: Mapping[str, str]) -> Fabric | NoFabric:
+    """The links of a run, also those of CPU ranks in a lab, or why they are unknown."""
+    use = used(world, topology, environment)
+    if isinstance(use, UsedHardware):
+        return use.fabric
+    return _cpu_links(world, topology) if use.reason == ON_CPUS else use
+
+
 def _cpu_links(world: World, topology: Topology) -> Fabric | NoFabric:
     """The links of CPU ranks, one on each host of a lab."""
     names = [device.host for device in world.devices]

@@ -38,6 +38,8 @@ from busbw.link.types import LinkReport, SuspectReport
 from busbw.model import explanation_text, prediction_text
 from busbw.model.reference.curves import ReferenceTable
 from busbw.model.types import Explanation, PatternPrediction, Prediction
+from busbw.moe import estimate as moe_estimate
+from busbw.moe.estimate import MoeEstimate
 from busbw.pattern import text as pattern_text
 from busbw.reference import comparison as reference
 from busbw.reference import lists
@@ -103,6 +105,7 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
     FileKind("Prediction", Prediction, prediction_text.text),
     FileKind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
+    FileKind("Estimate of a mixture of experts", MoeEstimate, moe_estimate.text),
     FileKind("Explanation", Explanation, explanation_text.text),
     FileKind("Table of reference curves", ReferenceTable, lists.table_text),
     FileKind(
@@ -114,7 +117,7 @@ _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {
     "busbw.host": SNAPSHOT,
     _without_version(pattern.SCHEMA): PATTERN,
 }
-_RESULTS = ("busbw.result", "busbw.replay")
+_RESULTS = ("busbw.result", "busbw.replay", "busbw.moe")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.extensions import ACCEL, FILES_OF_ACCEL, INSTALL_ACCEL, NotInstalled, added
 from busbw.core.result import Outcome, Result
+from busbw.moe import html as moe_html
+from busbw.moe import result_checks as moe_checks
+from busbw.moe import text as moe_text
+from busbw.moe.types import MoeResult
 from busbw.overlap import html as overlap_html
 from busbw.overlap import text as overlap_text
 from busbw.overlap.types import OverlapResult
@@ -64,13 +68,23 @@ OVERLAP = ResultKind(
     lambda result, width, ran: overlap_text.render(result, width),
     overlap_html.parts,
 )
+MOE = ResultKind(
+    MoeResult,
+    lambda result: f"a dispatch of {result.moe.experts} experts",
+    lambda result, width, ran: moe_text.render_all(result, width),
+    moe_html.parts,
+    moe_checks.check,
+)
 # Before trainings and plans had schemas, they stood in busbw.result/1 under these keys.
 OLDER_KEYS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
 
 
+_OWN = (REPLAY, BACKENDS, OVERLAP, MOE)
+
+
 def kinds() -> tuple[ResultKind, ...]:
     """All kinds, also of extensions."""
-    return (REPLAY, BACKENDS, OVERLAP, *added("results"))
+    return (*_OWN, *added("results"))
 
 
 def structures() -> dict[str, type[Outcome]]:
@@ -81,7 +95,8 @@ def structures() -> dict[str, type[Outcome]]:
 
 def kind_of(result: Outcome) -> ResultKind:
     """The kind of a result that is no sweep."""
-    return next(kind for kind in kinds() if isinstance(result, kind.structure))
+    own = next((kind for kind in _OWN if isinstance(result, kind.structure)), None)
+    return own or next(kind for kind in kinds() if isinstance(result, kind.structure))
 
 
 def render(result: Outcome) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import moe_results
 import msgspec
 import pytest
 from healthy import healthy
@@ -262,6 +263,12 @@ def of_overlap(verdict: Verdict, patch: Patch) -> Words:
     return ["overlap", "--no-history"]
 
 
+def of_moe(verdict: Verdict, patch: Patch) -> Words:
+    measured = moe_results.result(wrong=int(verdict is FAIL), imbalance=2.0)
+    patch.setattr("busbw.cli.moe.run", lambda *_: measured)
+    return ["moe", "--no-history"]
+
+
 def of_capture(verdict: Verdict, _patch: Patch) -> Words:
     """A command that writes what ranks did record once: of both ranks, of one, or of none."""
     ranks = {PASS: (0, 1), FAIL: (0,), UNKNOWN: ()}[verdict]
@@ -281,6 +288,7 @@ CASES: dict[str, Callable[[Verdict, Patch], Words]] = {
     "run": of_run,
     "backends": of_backends,
     "overlap": of_overlap,
+    "moe": of_moe,
     "link": of_link,
     "predict": of_predict,
     "explain": of_explain,

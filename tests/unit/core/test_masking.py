@@ -279,6 +279,7 @@ HARMLESS = (
     "docker run -p 8080:80 image",
     "mpirun -x NCCL_DEBUG=INFO -x PATH --mca btl tcp,self -np 8 ./all_reduce_perf -b 8 -e 1G",
     "TOKENIZERS_PARALLELISM=false python train.py --max-tokens 4096 --tokenizer-model gpt2",
+    "busbw moe --tokens 128:4K --experts 64",
     "NCCL_IB_PKEY=0x7fff UCX_IB_PKEY=0x8001 NCCL_CONF_KEY=ring",
     "--token-file /etc/busbw/token --private-key ~/.ssh/id_ed25519 --ssl-key ./server.key",
     "PWD=/root OLDPWD=/tmp SSH_AUTH_SOCK=/tmp/ssh-1/agent.2",

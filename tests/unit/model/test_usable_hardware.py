@@ -8,10 +8,17 @@ import pytest
 from busbw.core.result import RankDevice, World
 from busbw.core.topology import Nic, Topology
 from busbw.model.bounds import Features
-from busbw.model.fabric import NoFabric
+from busbw.model.fabric import ON_CPUS, Fabric, NoFabric
 from busbw.model.hardware import generation, generations
 from busbw.model.payload import planned_rate
-from busbw.model.usable_hardware import UsedHardware, ideals, list_matches, nics_left, used
+from busbw.model.usable_hardware import (
+    UsedHardware,
+    ideals,
+    links_of,
+    list_matches,
+    nics_left,
+    used,
+)
 
 System = Callable[..., Topology]
 
@@ -36,6 +43,27 @@ def test_hosts_are_ordered_by_first_rank_with_used_gpus(system: System) -> None:
         use.fabric.per_host,
     ) == (2, 2)
     assert [[gpu.index for gpu in host.gpus] for host in use.hosts] == [[3, 4], [5, 6]]
+
+
+def test_links_are_those_of_the_used_gpus_or_a_reason(system: System) -> None:
+    places = world(("h0", 0), ("h0", 1), ("h1", 0), ("h1", 1))
+    use = used(places, system(2), {})
+    assert isinstance(use, UsedHardware)
+    assert links_of(places, system(2), {}) == use.fabric
+    unread = links_of(world(("h0", 0), ("h9", 0)), system(1), {})
+    assert unread == NoFabric("the hardware of host h9 was not read")
+
+
+def test_links_of_cpus_are_known_in_a_lab_alone(system: System) -> None:
+    places = world(("h0", 0), ("h1", 0))
+    for device in places.devices:
+        device.bus = ""
+    assert links_of(places, system(2), {}) == NoFabric(ON_CPUS)
+    nic = Nic("v0", "ethernet", 125e6, "v0", virtual=True, in_lab=True)
+    hosts = [msgspec.structs.replace(host, nics=[nic]) for host in system(2).hosts]
+    links = links_of(places, Topology(hosts), {})
+    assert isinstance(links, Fabric)
+    assert (links.hosts, links.nics) == (2, 125e6)
 
 
 def test_two_ranks_on_one_gpu_leave_one_gpu(system: System) -> None:

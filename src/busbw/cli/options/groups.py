@@ -76,6 +76,15 @@ RUN: Groups = (
         ("average", "blocking", "cudagraph", "report_cputime", "per_iter_timing", "per_iter_skip"),
     ),
 )
+MOE: Groups = (
+    (MOST_USED, ("ranks", "hosts", "tokens", "experts", "top_k", "hidden", "json_name")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "engine", "dry_run")),
+    _SLURM,
+    ("What to measure", ("routing", "seed", "datatype", "max_time")),
+    ("What the links allow, without a measurement", ("system", "nics")),
+    ("Output", ("format_name", "force", "history")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
 LINK: Groups = (
     (MOST_USED, ("hosts", "method", "seconds", "suspect", "json_name", "html")),
     ("Hosts and networks", ("hostfile", "rails", "line_rate")),

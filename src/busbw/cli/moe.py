@@ -1,0 +1,223 @@
+"""`busbw moe`: what dispatch and combine of a mixture of experts reach."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from busbw.cli.keep import finishing, keep
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
+from busbw.cli.options.parameters import COUNT, Seconds, argv, given_options, not_empty
+from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
+from busbw.cli.streams import print_out
+from busbw.cli.terminal import width
+from busbw.core.errors import Exit, UsageError
+from busbw.core.options import LIMIT_S
+from busbw.core.result import Outcome
+from busbw.core.sizes import parse_size
+from busbw.engines.registry import AUTO
+from busbw.measure.events import Ended, Event
+from busbw.measure.record import RunRecord
+from busbw.measure.start import run
+from busbw.measure.target import LaunchTarget
+from busbw.moe import text as moe_text
+from busbw.moe.routing import check_shape, parse_routing
+from busbw.moe.types import MoeJob, MoeResult, MoeSpec
+
+TORCH = "torch"
+TYPES = ("bfloat16", "half", "float")
+MOST_TOKENS = 1 << 20
+# parameters of a run, which --system refuses
+OF_RUNS = (
+    *("hosts", "hostfile", "ifname", "slurm", "net", "dry_run", "limit_s", "launch_limit_s"),
+    *("json_name", "force", "history", "max_time", "engine"),
+)
+
+
+class Tokens(click.ParamType[tuple[int, int]]):
+    """`512`, or `128:4096`: the smallest and the largest number."""
+
+    name = "tokens"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        first, _, last = str(value).partition(":")
+        numbers = parse_size(first, "--tokens"), parse_size(last or first, "--tokens")
+        if not 1 <= numbers[0] <= numbers[1] <= MOST_TOKENS:
+            raise UsageError(
+                f"--tokens {value}: not 1 to {MOST_TOKENS} tokens, the smaller number first",
+                "write it like --tokens 128:4096",
+            )
+        return numbers
+
+
+class MoeOutput(RunOutput):
+    """Prints the tables when the run has ended."""
+
+    def show(self, event: Event, result: Outcome) -> None:
+        if isinstance(event, Ended) and isinstance(result, MoeResult):
+            print_out(moe_text.render_all(result, width()))
+
+
+OUTPUTS = {"text": MoeOutput, "json": JsonOutput}
+
+
+@click.command(
+    "moe",
+    cls=GroupedCommand,
+    groups=groups.MOE,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--tokens",
+    type=Tokens(),
+    metavar="N[:N]",
+    show_default="128:4096; on CPUs 128:512",
+    help="tokens of each rank, from the first number to the second by a factor of 2",
+)
+@click.option("--hidden", type=COUNT, default=7168, show_default=True, help="elements of a token")
+@click.option(
+    "--top-k", type=COUNT, default=8, show_default=True, help="experts that each token chooses"
+)
+@click.option(
+    "--experts",
+    type=COUNT,
+    default=64,
+    show_default=True,
+    help="experts of all ranks together, a multiple of the ranks",
+)
+@click.option(
+    "--routing",
+    default="uniform",
+    show_default=True,
+    callback=not_empty,
+    metavar="ROUTING",
+    help=(
+        "how tokens choose experts: uniform; zipf:1.0, by a power law; hot:0.3, this share of the"
+        " tokens chooses expert 0; file:NAME, ids from a file"
+    ),
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32),
+    default=1,
+    show_default=True,
+    help="number that the choices are drawn from",
+)
+@click.option(
+    "-d",
+    "--datatype",
+    type=click.Choice(TYPES),
+    default=TYPES[0],
+    show_default=True,
+    help="element type",
+)
+@click.option(
+    "--max-time",
+    type=Seconds(),
+    show_default="1; on CPUs all end after 30 s",
+    help="target time per size and direction",
+)
+@click.option(
+    "--engine",
+    type=click.Choice((AUTO, TORCH)),
+    default=AUTO,
+    show_default=True,
+    help="who moves the data: PyTorch, with NCCL on GPUs and Gloo on CPUs",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(zero=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="give up after this time without a completed operation; 0 = no limit",
+)
+@click.option(
+    "--system",
+    default="",
+    callback=not_empty,
+    help=(
+        "measure nothing: compute the most that hosts with these GPUs allow, like h200x8 or"
+        " p5.48xlarge, with -np ranks  [default: one host]"
+    ),
+)
+@click.option(
+    "--nics", default="", callback=not_empty, help="ports of a host and the rate of each: 8x400G"
+)
+@shared.start_options
+@shared.net_option
+@shared.dry_run_option
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(tuple(OUTPUTS)),
+    default="text",
+    show_default=True,
+    help="output on stdout",
+)
+@shared.result_options
+@shared.no_history_option
+def command(
+    engine: str,
+    limit_s: float,
+    launch_limit_s: float,
+    net: str | None,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    history: bool,
+    dry_run: bool,
+    max_time: float | None,
+    system: str,
+    nics: str,
+    **fields: Any,
+) -> int:
+    """Measure what dispatch and combine of a mixture of experts reach, with the time of each phase,
+    and verify every element.
+
+    Dispatch sends each token once to every rank that has any of its experts; combine returns the
+    weighted sum. Experts are divided evenly between ranks, in order. A file of ids has a line for
+    each token, rank 0's first: 3,17,42 or [3, 17, 42].
+    """
+    format_name = "json" if json_name == "-" else format_name
+    where = LaunchTarget(**shared.take_where(fields))
+    spec = MoeSpec(max_time_s=max_time, **fields)
+    check_shape(parse_routing(spec.routing), spec.experts, spec.top_k)
+    if system:
+        return _estimate(spec, system, nics, where.ranks, format_name)
+    if nics:
+        raise UsageError(
+            f"--nics {nics}: a run uses the NICs it finds", "add --system, like h200x8"
+        )
+    job = MoeJob(
+        engine=TORCH if engine == AUTO else engine,
+        program="busbw moe",
+        argv=argv(),
+        net=net or "",
+        limit_s=limit_s,
+        launch_limit_s=launch_limit_s,
+        moe=spec,
+    )
+    if dry_run:
+        return print_command(job, where)
+    record = RunRecord(shared.result_file(json_name), overwrite=force)
+    with finishing(record, partial(keep, asked=history)):
+        result = run(job, where, OUTPUTS[format_name](record))
+    return int(exit_code(result))
+
+
+def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_name: str) -> int:
+    """Print what the links of a system allow."""
+    if options := given_options(OF_RUNS):
+        raise UsageError(f"{', '.join(options)}: nothing is measured with --system", "leave it out")
+    from busbw.api.systems import LinkOptions, given_system
+    from busbw.moe import estimate
+
+    described = given_system(system, "", LinkOptions(nics))
+    assert described is not None
+    found = estimate.estimate(spec, described[0], system, ranks)
+    print_out(estimate.json(found) if format_name == "json" else estimate.text(found, width()))
+    return int(Exit.OK)

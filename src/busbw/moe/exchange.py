@@ -1,0 +1,225 @@
+"""The data of dispatch and combine on one rank, in PyTorch: buffers, phases, and their check.
+
+Dispatch: `pack` copies tokens into the order in which they are sent, `exchange` is one
+all_to_all_single with uneven parts, `unpack` copies rows into the order of experts.
+
+Combine: `pack` adds up the weighted rows of a token's experts on this rank, `exchange` returns one
+row for each that was received, `reduce` adds up the rows that return. Sums are in fp32.
+
+Values are integers times 1/2, so small that every sum is exact in any order and in the element
+type. Tokens and the results of experts have different values, which depend on the token, the expert
+and the column: a row in the wrong place is seen. Combine is checked with results of experts that do
+not come from dispatch.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+from busbw.core.dtypes import dtype as dtype_row
+from busbw.core.errors import UsageError
+from busbw.core.result import Mismatch
+from busbw.engines.base import Launch, LaunchSequence, dtype_limit
+from busbw.moe.plan import STRIDE, RankPlan
+from busbw.moe.types import EXCHANGE, PACK, REDUCE, UNPACK, MoeSpec
+from busbw.moe.volumes import COMBINE, DISPATCH
+
+CHECKED_ROWS = 1024  # at a time, as the check computes in 64 bits
+TOKEN = -1  # in place of an expert: the values of the token itself
+WEIGHTS = (0.5, 1.0)
+SENTINEL = float("nan")
+# odd factors of a hash, from the fractions of square roots
+_ROW, _EXPERT, _COLUMN, _MIX = (
+    0x6A09E667F3BCC909,
+    0x3C6EF372FE94F82B,
+    0x510E527FADE682D1,
+    0x1F83D9AB,
+)
+Expected = Callable[[int, int], torch.Tensor]
+
+
+def largest_value(spec: MoeSpec) -> int:
+    """The largest magnitude of a value, so that `top_k` weighted values have an exact sum.
+
+    UsageError if there is none.
+    """
+    limit = dtype_limit(dtype_row(spec.datatype)) // (2 * spec.top_k)
+    if not limit:
+        raise UsageError(
+            f"--top-k {spec.top_k} -d {spec.datatype}: a sum of so many values is not exact in"
+            " this type, so it could not be verified",
+            "add -d float, or give a smaller --top-k",
+        )
+    return min(limit, 1000)
+
+
+def buffer_rows(plan: RankPlan) -> dict[str, int]:
+    """The rows of each buffer; `sum` and `terms` have fp32 elements, others the element type."""
+    tokens, sent, received = len(plan.own_ids), sum(plan.sent), sum(plan.received)
+    experts = len(plan.expert_rows)
+    return {
+        "tokens": tokens,
+        "output": tokens,
+        "sent": sent,
+        "received": received,
+        "experts": experts,
+        "sum": max(tokens, received),
+        "terms": max(experts, sent),
+    }
+
+
+WIDE = ("sum", "terms")
+
+
+class Buffers:
+    """The memory of the largest number of tokens, which all numbers share."""
+
+    def __init__(self, spec: MoeSpec, rows: dict[str, int], device: torch.device) -> None:
+        self.kind: torch.dtype = getattr(torch, dtype_row(spec.datatype).torch)
+        self.rows = {
+            name: torch.zeros(
+                (count, spec.hidden),
+                dtype=torch.float32 if name in WIDE else self.kind,
+                device=device,
+            )
+            for name, count in rows.items()
+        }
+
+
+class RankExchange:
+    """Dispatch and combine of one number of tokens on one rank.
+
+    `launches` has the phases of each direction in their order.
+    """
+
+    def __init__(self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers) -> None:
+        self._spec, self._plan, self._rank, self._kind = spec, plan, rank, buffers.kind
+        self._limit = largest_value(spec)
+        self._at = {name: buffers.rows[name][:n] for name, n in buffer_rows(plan).items()}
+        self._device = self._at["tokens"].device
+        self._sent_tokens = self._to_device(plan.sent_tokens)
+        self._expert_rows = self._to_device(plan.expert_rows)
+        self._expert_ids = self._to_device(plan.expert_ids)
+        self._numbers = self._to_device(plan.received_numbers)
+        self._weights = self._weight(self._numbers[self._expert_rows], self._expert_ids)[:, None]
+        self.launches: dict[str, dict[str, Launch]] = {
+            DISPATCH: {
+                PACK: partial(self._select, "tokens", self._sent_tokens, "sent"),
+                EXCHANGE: self._exchanging("sent", plan.sent, "received", plan.received),
+                UNPACK: partial(self._select, "received", self._expert_rows, "experts"),
+            },
+            COMBINE: {
+                PACK: self._pack_results,
+                EXCHANGE: self._exchanging("received", plan.received, "sent", plan.sent),
+                REDUCE: self._reduce,
+            },
+        }
+
+    def whole(self, direction: str) -> Launch:
+        """All phases, one after the other."""
+        return LaunchSequence(list(self.launches[direction].values()))
+
+    def check(self, direction: str, synchronize: Launch) -> Mismatch | None:
+        """Run one operation and compare every element of its result; None if all are right.
+
+        Collective. The buffers have other values afterwards.
+        """
+        source, target, expected = "tokens", "experts", self._expected_rows
+        if direction == COMBINE:
+            source, target, expected = "experts", "output", self._expected_sums
+        for name, buffer in self._at.items():
+            buffer.fill_(SENTINEL if name != source else 0.0)
+        self._write(source)
+        self.whole(direction)()
+        synchronize()
+        return self._compare(self._at[target], expected)
+
+    def _to_device(self, numbers: object) -> torch.Tensor:
+        return torch.as_tensor(numbers, dtype=torch.int64).to(self._device)
+
+    def _select(self, source: str, rows: torch.Tensor, target: str) -> None:
+        torch.index_select(self._at[source], 0, rows, out=self._at[target])
+
+    def _exchanging(
+        self, source: str, to_each: list[int], target: str, from_each: list[int]
+    ) -> Launch:
+        # As bytes: Gloo of older PyTorch has no bfloat16.
+        send, recv = self._at[source].view(torch.uint8), self._at[target].view(torch.uint8)
+        return partial(dist.all_to_all_single, recv, send, from_each, to_each)
+
+    def _pack_results(self) -> None:
+        terms = self._at["terms"][: len(self._expert_rows)]
+        if terms.is_cuda:
+            torch.mul(self._at["experts"], self._weights, out=terms)
+        else:  # a product of two types makes copies on CPUs, whose new pages take ten times as long
+            terms.copy_(self._at["experts"]).mul_(self._weights)
+        total = self._at["sum"][: len(self._at["received"])].zero_()
+        total.index_add_(0, self._expert_rows, terms)
+        self._at["received"].copy_(total)
+
+    def _reduce(self) -> None:
+        terms = self._at["terms"][: len(self._sent_tokens)].copy_(self._at["sent"])
+        total = self._at["sum"][: len(self._at["tokens"])].zero_()
+        total.index_add_(0, self._sent_tokens, terms)
+        self._at["output"].copy_(total)
+
+    def _write(self, source: str) -> None:
+        """Write the tokens, or what the experts made of them."""
+        for first in range(0, len(self._at[source]), CHECKED_ROWS):
+            last = first + CHECKED_ROWS
+            if source == "tokens":
+                values = self._values(self._own_numbers(first, last), TOKEN)
+            else:
+                rows = self._expert_rows[first:last]
+                values = self._values(self._numbers[rows], self._expert_ids[first:last])
+            self._at[source][first:last] = values.to(self._kind)
+
+    def _own_numbers(self, first: int, last: int) -> torch.Tensor:
+        last = min(last, len(self._plan.own_ids))
+        return torch.arange(first, last, device=self._device) + self._rank * STRIDE
+
+    def _expected_rows(self, first: int, last: int) -> torch.Tensor:
+        return self._values(self._numbers[self._expert_rows[first:last]], TOKEN)
+
+    def _expected_sums(self, first: int, last: int) -> torch.Tensor:
+        numbers = self._own_numbers(first, last)
+        ids = self._to_device(self._plan.own_ids[first:last])
+        total = torch.zeros(len(numbers), self._spec.hidden, device=self._device)
+        for chosen in ids.T:
+            total += self._weight(numbers, chosen)[:, None] * self._values(numbers, chosen)
+        return total
+
+    def _compare(self, got: torch.Tensor, expected: Expected) -> Mismatch | None:
+        wrong, found = 0, None
+        for first in range(0, len(got), CHECKED_ROWS):
+            part = got[first : first + CHECKED_ROWS]
+            right = expected(first, first + CHECKED_ROWS).to(self._kind)
+            differs = (part != right).flatten()
+            count = int(differs.sum())
+            if count and found is None:
+                at = int(differs.to(torch.uint8).argmax())
+                offset = first * self._spec.hidden + at
+                found = offset, str(right.flatten()[at].item()), str(part.flatten()[at].item())
+            wrong += count
+        return Mismatch(self._rank, *found, wrong) if found else None
+
+    def _values(self, numbers: torch.Tensor, experts: torch.Tensor | int) -> torch.Tensor:
+        """The values of rows, from -limit to limit, as fp32: [row, column]."""
+        columns = torch.arange(self._spec.hidden, device=self._device)
+        hashed = _hashed((numbers * _ROW + experts * _EXPERT)[:, None] + columns * _COLUMN)
+        return (hashed.remainder(2 * self._limit + 1) - self._limit).float()
+
+    def _weight(self, numbers: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+        """The weight of each token's result of an expert."""
+        low, high = WEIGHTS
+        is_high = _hashed(numbers * _ROW + experts * _EXPERT + _MIX) & 1
+        return low + (high - low) * is_high.float()
+
+
+def _hashed(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers of 63 bits that look random; products of int64 wrap around."""
+    mixed = (numbers ^ (numbers >> 31)) * _ROW
+    mixed = (mixed ^ (mixed >> 29)) * _COLUMN
+    return (mixed ^ (mixed >> 32)) & 0x7FFFFFFFFFFFFFFF

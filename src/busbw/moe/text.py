@@ -1,0 +1,109 @@
+"""Dispatch and combine for people: a table for each direction, and what its columns count."""
+
+from collections.abc import Sequence
+
+from busbw.core.sizes import counted
+from busbw.moe.types import PHASES, MoeResult, MoeRow, MoeTime
+from busbw.moe.volumes import DIRECTIONS
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import (
+    bandwidth_text,
+    finding_text,
+    library,
+    machine,
+    micro_text,
+    percent_text,
+    text_or_unknown,
+)
+
+DROP_ORDER = ("+-%", "imb", "sel")
+DEFINITIONS = (
+    "time: us from the first rank's start to the last rank's end, median",
+    "exchange: us of the exchange between ranks alone",
+    "pack, unpack, reduce: us of this phase alone, on the slowest rank",
+    "wire: GB/s that leave a rank for other ranks; the rank with the most counts",
+    "recv: GB/s of rows that a rank receives (combine: returns), its own included",
+    "sel: GB/s of tokens x top-k rows, as if each choice got a row of its own",
+    "imb: imbalance, the received rows of the rank with the most over the mean",
+    "wrong: elements over all ranks; every element of one operation was compared",
+)
+OF_BOUND = "bound: the least time of the exchange over the links, in % of its time"
+
+
+def header(result: MoeResult) -> str:
+    """What is measured, and on what."""
+    spec = result.moe
+    lines = [
+        f"# {counted(spec.experts, 'expert')} on {counted(result.world.ranks, 'rank')}, top-"
+        f"{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}, seed"
+        f" {spec.seed}",
+        "# " + ", ".join(filter(None, (machine(result), library(result)))),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render_all(result: MoeResult, width: int | None = None) -> str:
+    """The whole text."""
+    parts = [wrapped(header(result), width)]
+    for direction in DIRECTIONS:
+        rows = [row for row in result.rows if row.direction == direction]
+        if rows:
+            parts.append(f"\n{direction}\n{aligned(columns(rows), rows, width, DROP_ORDER)}")
+    parts.append(wrapped("\n" + "".join(f"{line}\n" for line in legend(result)), width))
+    if result.findings:
+        parts.append(wrapped("\n" + "".join(map(finding_text, result.findings)), width))
+    return "".join(parts)
+
+
+def columns(rows: Sequence[MoeRow]) -> list[Column]:
+    """The columns of a direction's table."""
+    phases = PHASES[rows[0].direction]
+    found = [
+        Column(title="tokens", value=lambda row: row.tokens),
+        Column(title="time", value=lambda row: micro_text(row.whole.time_s)),
+        Column(title="+-%", value=lambda row: _half_width(row.whole)),
+        *(_phase_column(name) for name in phases),
+        Column(title="wire", value=lambda row: bandwidth_text(row.wire)),
+        Column(title="recv", value=lambda row: bandwidth_text(row.received)),
+        Column(title="sel", value=lambda row: bandwidth_text(row.selections)),
+        Column(title="imb", value=lambda row: f"{row.imbalance:.2f}"),
+        Column(title="bound", value=lambda row: text_or_unknown(row.of_bound, _percent)),
+        Column(title="wrong", value=lambda row: row.wrong),
+    ]
+    known = any(row.of_bound for row in rows)
+    return [column for column in found if known or column.title != "bound"]
+
+
+def legend(result: MoeResult) -> list[str]:
+    """A line for each definition, and where the bound comes from."""
+    lines = list(DEFINITIONS)
+    largest = max(result.rows, key=lambda row: row.tokens, default=None)
+    if largest is not None and largest.bound:
+        lines += [OF_BOUND, f"least time at {largest.tokens} tokens: {largest.bound}"]
+    elif result.no_bound:
+        lines.append(f"no bound: {result.no_bound}")
+    vague = sum(row.whole.stopped != "ok" for row in result.rows)
+    if vague:
+        lines.append(
+            f"{vague} of {counted(len(result.rows), 'time')} less precise than wanted, see +-%:"
+            " give more --max-time, or stop other jobs"
+        )
+    if not result.complete:
+        lines.append("the run did not end; these rows are what was measured")
+    return [*lines, *(f"error: {error}" for error in result.errors)]
+
+
+def _phase_column(name: str) -> Column:
+    return Column(title=name, value=lambda row: micro_text(row.phases[name].time_s))
+
+
+def _half_width(taken: MoeTime) -> str:
+    if taken.low_s is None or taken.high_s is None:
+        return "-"
+    wider = max(taken.time_s - taken.low_s, taken.high_s - taken.time_s)
+    percent = 100 * wider / taken.time_s
+    return ">999" if percent > 999 else f"{percent:.1f}"
+
+
+def _percent(share: float) -> str:
+    return percent_text(share, 1.0)

@@ -1,0 +1,87 @@
+"""What dispatch and combine move, and the bytes that each bandwidth counts. These definitions stand
+here and nowhere else.
+
+A token is a row of `hidden` elements. Dispatch sends it once to each rank that has any of its
+experts, its own rank included; combine returns one row for each that was sent. A bandwidth is bytes
+over the time from the first rank's start to the last rank's end:
+
+wire        bytes that leave a rank for other ranks, of the rank with the most
+received    bytes of all rows that a rank receives in dispatch, and returns in combine, its own
+            included, of the rank with the most: what the intranode test of DeepEP counts
+selections  tokens x top-k rows of a rank, as if each chosen expert got a row of its own: what the
+            low-latency test of DeepEP counts
+
+Source: the tests of that name in github.com/deepseek-ai/DeepEP.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from busbw.moe.draws import Array
+
+DISPATCH, COMBINE = "dispatch", "combine"
+DIRECTIONS = (DISPATCH, COMBINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """What one dispatch moves.
+
+    `rows[s][d]` is the number of rows from rank s to rank d, and `selections` the rows of a rank
+    counted by chosen experts.
+    """
+
+    rows: Sequence[Sequence[int]]
+    row_bytes: int
+    selections: int
+
+    def matrix(self, direction: str) -> list[list[int]]:
+        """The bytes from each rank to each."""
+        rows = self.rows if direction == DISPATCH else zip(*self.rows, strict=True)
+        return [[count * self.row_bytes for count in row] for row in rows]
+
+    def wire_bytes(self, direction: str) -> int:
+        """See above."""
+        matrix = self.matrix(direction)
+        return max(sum(row) - row[rank] for rank, row in enumerate(matrix))
+
+    @property
+    def received_bytes(self) -> int:
+        """See above."""
+        return max(self._received()) * self.row_bytes
+
+    @property
+    def selections_bytes(self) -> int:
+        """See above."""
+        return self.selections * self.row_bytes
+
+    @property
+    def imbalance(self) -> float:
+        """The received rows of the rank with the most over the mean of all ranks."""
+        received = self._received()
+        return max(received) * len(received) / sum(received)
+
+    def _received(self) -> list[int]:
+        return [sum(column) for column in zip(*self.rows, strict=True)]
+
+
+def destinations(ids: "Array", experts: int) -> "Array":
+    """Whether a token goes to a rank, as 0 or 1: [rank, token, rank of the expert].
+
+    Expert e is on rank e // (experts / ranks).
+    """
+    import numpy as np
+
+    ranks, tokens, _ = ids.shape
+    goes = np.zeros((ranks, tokens, ranks), dtype=np.int64)
+    np.put_along_axis(goes, ids // (experts // ranks), 1, axis=2)
+    return goes
+
+
+def volumes(ids: "Array", experts: int, row_bytes: int) -> Volumes:
+    """What a dispatch of these tokens moves."""
+    _, tokens, top_k = ids.shape
+    rows = destinations(ids, experts).sum(axis=1)
+    return Volumes(rows.tolist(), row_bytes, tokens * top_k)

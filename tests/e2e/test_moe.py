@@ -1,0 +1,109 @@
+"""`busbw moe` on real ranks of PyTorch."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import busbw as api
+from busbw.moe.draws import as_array
+from busbw.moe.types import MoeResult
+from busbw.moe.volumes import volumes
+
+pytestmark = [
+    pytest.mark.usefixtures("ranks_are_forks"),
+    pytest.mark.torch,
+    pytest.mark.xdist_group("warm_python"),
+]
+SMALL = ("moe", "--hidden", "64", "--experts", "8", "--top-k", "3", "--max-time", "40ms")
+
+
+@pytest.fixture
+def start(
+    here: Callable[..., Any], warm_python: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """A run with PyTorch imported already."""
+    monkeypatch.setattr(sys, "executable", warm_python)  # of the ranks
+    return lambda *words: here("busbw", *SMALL, *words)
+
+
+def test_two_ranks_verify_and_time_every_phase(start, here, tmp_path: Path) -> None:
+    file = tmp_path / "moe.json"
+    done = start("-np", "2", "--tokens", "16:32", "--json", str(file))
+    assert done.code == 0, done.err
+    result = api.load(file)
+    assert isinstance(result, MoeResult)
+    assert result.complete
+    found = [(row.tokens, row.direction, list(row.phases), row.wrong) for row in result.rows]
+    dispatch, combine = ["pack", "exchange", "unpack"], ["pack", "exchange", "reduce"]
+    assert found == [
+        (16, "dispatch", dispatch, 0),
+        (16, "combine", combine, 0),
+        (32, "dispatch", dispatch, 0),
+        (32, "combine", combine, 0),
+    ]
+    for row in result.rows:
+        assert all(time.n >= 8 for time in (row.whole, *row.phases.values()))
+        assert row.selections_bytes == row.tokens * 3 * 64 * 2
+    assert here("busbw", "show", str(file)).out == done.out
+    assert "no bound: the ranks run on CPUs" in done.out
+    assert "a dispatch of 8 experts" in repr(result)
+
+
+def test_four_ranks_take_the_experts_of_a_file(start, tmp_path: Path) -> None:
+    ids = [[token % 8, (token + 3) % 8, (token * token + 1) % 8] for token in range(40)]
+    ids = [token for token in ids if len(set(token)) == 3][:20]
+    file = tmp_path / "ids.csv"
+    file.write_text("".join(f"{a},{b},{c}\n" for a, b, c in ids))
+    done = start("-np", "4", "--routing", f"file:{file}", "-d", "float", "--format", "json")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["rows"]
+    expected = volumes(as_array(ids, 4), 8, 64 * 4)
+    assert [row["tokens"] for row in rows] == [5, 5]
+    assert [row["wrong"] for row in rows] == [0, 0]
+    for row in rows:
+        assert row["received_bytes"] == expected.received_bytes
+        assert row["wire_bytes"] == expected.wire_bytes(row["direction"])
+        assert row["imbalance"] == pytest.approx(expected.imbalance)
+
+
+def test_ranks_refuse_what_does_not_fit_them(start, tmp_path: Path) -> None:
+    file = tmp_path / "ids.csv"
+    file.write_text("0,1,2\n" * 5)
+    done = start("-np", "2", "--routing", f"file:{file}")
+    assert done.code == 2
+    assert "5 tokens cannot be divided between 2 ranks" in done.err
+    file.write_text("0,1,2\n0,1,8\n")
+    done = start("-np", "2", "--routing", f"file:{file}")
+    assert done.code == 2
+    assert "line 2: '8' is not the id of an expert, 0 to 7" in done.err
+    done = start("-np", "3", "--tokens", "4")
+    assert done.code == 2
+    assert "--experts 8: they cannot be divided between 3 ranks" in done.err
+    assert "hint: give a multiple of 3" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tokens", "8:4"), "the smaller number first"),
+        (("--tokens", "0"), "--tokens 0: not 1 to"),
+        (("--routing", "even"), "--routing even: no such routing"),
+        (("--top-k", "9"), "--top-k 9: there are only 8 experts"),
+    ],
+)
+def test_wrong_options_are_refused_before_ranks_start(here, words, message: str) -> None:
+    done = here("busbw", *SMALL, *words)
+    assert done.code == 2
+    assert message in done.err
+    assert "hint: " in done.err
+
+
+@pytest.mark.parametrize("name", ["dispatch", "combine", "Dispatch"])
+def test_run_of_dispatch_names_the_command(here, name: str) -> None:
+    done = here("busbw", "run", name)
+    assert done.code == 2
+    assert "hint: busbw moe" in done.err

@@ -1,0 +1,44 @@
+"""Damaged files of `busbw moe` are refused, or can be shown."""
+
+import json
+
+import moe_results
+import msgspec
+import pytest
+from damaged_results import damaged
+
+from busbw.core.errors import UsageError
+from busbw.report import results
+from busbw.report.read import read
+
+
+def test_what_is_read_of_a_damaged_file_can_be_shown() -> None:
+    shown = 0
+    for result in damaged(moe_results.result(), "rows"):
+        kind = results.kind_of(result)
+        assert kind.table(result, 80, False)
+        assert list(kind.parts(result))
+        assert isinstance(result.wrong(), bool)
+        shown += 1
+    assert shown > 20
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("whole", "time_s"), 0, "row 1: a time of 0 seconds"),
+        (("phases", "pack", "time_s"), "nan", "row 1: a time of nan seconds"),
+        (("direction",), "sideways", "row 1: 'sideways' with the phases pack, exchange, unpack"),
+        (("wire_bytes",), -1, "row 1: -1 bytes"),
+        (("imbalance",), "inf", "row 1: an imbalance of inf"),
+        (("tokens",), -1, "row 1: -1 tokens"),
+    ],
+)
+def test_figures_that_no_run_gives_are_named(path, value, message: str) -> None:
+    document = json.loads(results.render(moe_results.result()))
+    place = document["rows"][0]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(UsageError, match=message):
+        read(msgspec.json.encode(document), "r.json")

@@ -1,0 +1,127 @@
+"""What moves: sums that must agree, and a count of each row."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.model.fabric import Fabric
+from busbw.moe.bound import bound
+from busbw.moe.draws import Array, draw
+from busbw.moe.plan import STRIDE, rank_plan
+from busbw.moe.routing import UNIFORM, ZIPF, Routing
+from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, volumes
+
+PER_RANK = 4  # experts
+
+
+@st.composite
+def routed(draw_from: st.DrawFn) -> Array:
+    """The experts of the tokens of a few ranks."""
+    ranks = draw_from(st.integers(1, 5))
+    routing = draw_from(st.sampled_from([Routing(UNIFORM), Routing(ZIPF, 1.5)]))
+    top_k = draw_from(st.integers(1, ranks * PER_RANK))
+    seed, tokens = draw_from(st.integers(0, 99)), draw_from(st.integers(1, 12))
+    return draw(routing, seed, ranks, tokens, ranks * PER_RANK, top_k)
+
+
+def counted_rows(ids: Array) -> list[list[int]]:
+    """The rows from each rank to each, counted token by token."""
+    rows = [[0] * len(ids) for _ in ids]
+    for sender, tokens in enumerate(ids.tolist()):
+        for token in tokens:
+            for receiver in {expert // PER_RANK for expert in token}:
+                rows[sender][receiver] += 1
+    return rows
+
+
+@given(routed())
+def test_volumes_are_those_of_a_count(ids: Array) -> None:
+    ranks, tokens, top_k = ids.shape
+    found, rows = volumes(ids, ranks * PER_RANK, 10), counted_rows(ids)
+    assert found.rows == rows
+    own = [rows[rank][rank] for rank in range(ranks)]
+    sent = [sum(row) for row in rows]
+    received = [sum(row[rank] for row in rows) for rank in range(ranks)]
+    assert sum(sent) == sum(received)
+    leaving = [all_rows - kept for all_rows, kept in zip(sent, own, strict=True)]
+    arriving = [all_rows - kept for all_rows, kept in zip(received, own, strict=True)]
+    assert found.wire_bytes(DISPATCH) == 10 * max(leaving)
+    assert found.wire_bytes(COMBINE) == 10 * max(arriving)
+    assert found.received_bytes == 10 * max(received)
+    assert found.selections_bytes == 10 * tokens * top_k
+    assert found.imbalance == pytest.approx(max(received) / (sum(received) / ranks))
+    assert tokens <= min(sent)  # each token goes somewhere
+    assert max(sent) <= tokens * min(top_k, ranks)
+
+
+@given(routed())
+def test_plans_of_all_ranks_fit_together(ids: Array) -> None:
+    ranks, _, top_k = ids.shape
+    plans = [rank_plan(ids, ranks * PER_RANK, rank) for rank in range(ranks)]
+    sent_numbers: list[list[list[int]]] = []
+    for rank, plan in enumerate(plans):
+        parts = np.split(plan.sent_tokens + rank * STRIDE, np.cumsum(plan.sent)[:-1])
+        sent_numbers.append([part.tolist() for part in parts])
+    for rank, plan in enumerate(plans):
+        arrived: list[int] = []
+        for sender in range(ranks):
+            assert plan.received[sender] == plans[sender].sent[rank]
+            arrived += sent_numbers[sender][rank]
+        assert arrived == plan.received_numbers.tolist()
+    assert sum(len(plan.expert_rows) for plan in plans) == ids.size
+    assert top_k == plans[0].own_ids.shape[1]
+
+
+@given(routed())
+def test_each_expert_gets_the_tokens_that_chose_it(ids: Array) -> None:
+    ranks = len(ids)
+    for rank in range(ranks):
+        plan = rank_plan(ids, ranks * PER_RANK, rank)
+        given_rows = list(
+            zip(
+                plan.expert_ids.tolist(),
+                plan.received_numbers[plan.expert_rows].tolist(),
+                strict=True,
+            )
+        )
+        wanted = [
+            (expert, sender * STRIDE + number)
+            for sender, tokens in enumerate(ids.tolist())
+            for number, token in enumerate(tokens)
+            for expert in token
+            if expert // PER_RANK == rank
+        ]
+        assert given_rows == sorted(wanted)
+
+
+EIGHT = Volumes([[1, 2], [3, 4]], 100, 8)
+
+
+def test_combine_moves_what_dispatch_moved_the_other_way() -> None:
+    assert EIGHT.matrix(DISPATCH) == [[100, 200], [300, 400]]
+    assert EIGHT.matrix(COMBINE) == [[100, 300], [200, 400]]
+    assert (EIGHT.wire_bytes(DISPATCH), EIGHT.wire_bytes(COMBINE)) == (300, 300)
+
+
+MATRIX = [[9, 10, 20, 30], [1, 9, 5, 5], [2, 2, 9, 40], [1, 1, 1, 9]]  # two hosts of two
+FABRIC = Fabric(2, 2, 10.0, "NVLink", None, over_nvlink=True, nics=5.0, rail=5.0, nic_link="NIC")
+
+
+def test_bound_is_that_of_the_busiest_rank_or_host() -> None:
+    hosts = ["a", "a", "b", "b"]
+    between = bound(MATRIX, hosts, FABRIC)
+    assert between is not None
+    assert between.time_s == pytest.approx((20 + 30 + 5 + 5) / 5)
+    assert between.text.endswith(": NIC")
+    within = bound(MATRIX, ["a"] * 4, FABRIC)
+    assert within is not None
+    assert within.time_s == pytest.approx((30 + 5 + 40) / 10)  # into the last rank
+    assert within.text.startswith("X/B = ")
+
+
+def test_bound_without_a_byte_or_a_rate_is_unknown() -> None:
+    assert bound([[5, 0], [0, 5]], ["a", "b"], FABRIC) is None
+    assert bound([[0, 5], [5, 0]], ["a", "a"], Fabric(1, 2, None, "", None, over_nvlink=False)) is (
+        None
+    )
