@@ -17,6 +17,7 @@ from record_derived import DERIVED, by_seed
 
 from busbw.core.result import Cell, Outcome, Result
 from busbw.report import file_kinds, read
+from busbw_accel.train.kinds import TrainResult
 from busbw_accel.train.types import TrainingRuns, TrainRun
 
 ROOT = Path(__file__).parents[3]
@@ -58,11 +59,12 @@ def lines(record: Path) -> list[Line]:
         if isinstance(result, Result):
             all_lines += _sweep(source, result)
             sweeps.setdefault(re.sub(r"(_1g)?(_\d)?\.\w+$", "", source), []).append(result)
-        elif result is not None:
+        elif isinstance(result, TrainResult):
             all_lines += _training(source, result.training)
             trainings.setdefault(re.sub(r"(_\d)?\.\w+$", "", source), []).append(result.training)
         if path.suffix == ".json":
-            all_lines += [] if result else _json(source, data, path)
+            is_read = isinstance(result, Result | TrainResult)
+            all_lines += [] if is_read else _json(source, data, path)
         else:
             all_lines += (
                 _loop(source, data.decode())
