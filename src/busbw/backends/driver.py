@@ -2,6 +2,8 @@
 the job starts again at the size that it had reached.
 """
 
+import os
+
 import msgspec
 
 from busbw.backends.types import (
@@ -14,6 +16,7 @@ from busbw.backends.types import (
 from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size
+from busbw.launch import environment
 from busbw.measure.events import Event, Started
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
@@ -64,7 +67,7 @@ class _Attempt(Sink):
 def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:
     """Run the job; None on nonzero ranks of a job that another launcher started.
 
-    Raises what ended it if no backend was running, or the last one.
+    Raises what ended it if no backend was running, or if another launcher started the ranks.
     """
     rows: list[BackendsRow] = []
     dropped: dict[str, str] = {}
@@ -77,7 +80,8 @@ def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult
             result = run(again, where, attempt)
         except BusbwError as error:
             failed = attempt.running
-            if failed is None or failed.name in dropped or error.exit is Exit.USAGE:
+            is_rank = environment.detect(os.environ) is not None  # of a job that others started
+            if failed is None or failed.name in dropped or is_rank or error.exit is Exit.USAGE:
                 sink.run_aborted(error.message)
                 raise
             dropped[failed.name] = _reason(failed, error)

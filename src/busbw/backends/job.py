@@ -122,8 +122,7 @@ class BackendsRun:
         if not self._opened:
             reasons = "; ".join(f"{name}: {why}" for name, why in self._left_out.items())
             raise NoMeasurement(f"no backend can run: {reasons}", "name others with --backends")
-        if self._control.process == 0 or self._control.processes > 1:
-            self._start(asked[0])
+        self._start(asked[0])
 
     def _open(self, row: BackendRow, stack: ExitStack, *, on_gpus: bool) -> str:
         """Open one; returns why it cannot run, the same on all processes."""
@@ -148,7 +147,10 @@ class BackendsRun:
         except FAILURES as error:
             failed = _text(error)
         failed = self._agree(failed)
-        if failed or engine is None:
+        if engine is None:
+            return failed
+        if failed:
+            engine.close(abort=True)
             return failed
         return self._prepare(row, engine, stack)
 
