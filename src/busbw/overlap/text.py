@@ -38,8 +38,12 @@ def columns(result: OverlapResult) -> list[Column]:
 
 
 def slowdown_text(side: OverlapSide) -> str:
-    """`1.25x (1.22-1.28)`: the time beside the other over that alone."""
+    """`1.25x (1.22-1.28)`: the time beside the other over that alone; `>1.25x` if the other side
+    did not run all the time.
+    """
     change: Shift = side.slowdown
+    if not side.is_covered:
+        return f">{change.ratio:.2f}x"
     if change.low is None or change.high is None:
         return f"{change.ratio:.2f}x"
     return f"{change.ratio:.2f}x ({change.low:.2f}-{change.high:.2f})"
@@ -57,6 +61,8 @@ def foot(result: OverlapResult) -> str:
         "gain: how much is done in a time in which one of both would be done alone; 2 if they do"
         " not disturb each other, 1 if one after the other is as fast",
     ]
+    if not all(row.collective.is_covered and row.load.is_covered for row in result.rows):
+        lines.append(">: the other side ended before, so that the slowdown beside it is larger")
     if result.is_wrong:
         lines.append("FAIL    the collective gave wrong data beside the load")
     return "\n".join(lines) + "\n"

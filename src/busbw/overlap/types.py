@@ -18,6 +18,7 @@ from busbw.stats.rank_tests import Shift, shift
 
 GEMM, COPY = "gemm", "copy"
 LIMITS = Limits()
+UNCOVERED_SHARE = 0.2  # of the samples: the median is of covered ones
 
 
 class OverlapJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="overlap"):
@@ -34,12 +35,19 @@ class OverlapJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="o
 
 class OverlapSide(msgspec.Struct, frozen=True, kw_only=True):
     """The collective, or the load. Each time is of `operations` operations on the slowest rank:
-    alone, and while the other side runs from before their start until after their end.
+    alone, and while the other side runs from before their start until after their end; but for the
+    `uncovered` samples, which ended after it.
     """
 
     operations: int
     alone_s: list[float]
     beside_s: list[float]
+    uncovered: int = 0
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the other side ran all the time in nearly all samples."""
+        return self.uncovered <= UNCOVERED_SHARE * len(self.beside_s)
 
     @property
     def operation_s(self) -> float:

@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 
 from busbw.core.result import EngineLibrary, RankDevice, World
@@ -88,3 +89,11 @@ def test_wrong_data_beside_the_load_fails() -> None:
     OverlapMeasured(row(), 3).add_to(measured)
     assert measured.wrong()
     assert "FAIL    the collective gave wrong data beside the load" in render(measured, 80)
+
+
+def test_a_side_that_the_other_one_did_not_outlast_has_a_lower_limit() -> None:
+    measured = row()
+    measured.collective = msgspec.structs.replace(measured.collective, uncovered=SAMPLES // 2)
+    text = render(result(measured), 80)
+    assert "1 MiB  100.1 us  >1.50x " in text
+    assert ">: the other side ended before, so that the slowdown beside it is larger" in text
