@@ -10,7 +10,7 @@ import ctypes
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -144,6 +144,14 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS if len(fields) > 12 else 0.0
 
 
+def used(pid: int) -> tuple[int, float]:
+    """Its `start_time` and its `cpu_s`, of one moment."""
+    fields = _stat_words(read_proc(pid, "stat"))
+    if len(fields) < 20 or fields[0] in ENDED:
+        return 0, 0.0
+    return int(fields[19]), (int(fields[11]) + int(fields[12])) / TICKS
+
+
 def variables(pid: int) -> dict[str, str]:
     """The environment with which the process was started; OSError as of `read_memory_file`."""
     words = read_memory_file(pid, "environ").decode(errors="replace").split("\0")
@@ -207,6 +215,15 @@ def has_no_variables(pid: int) -> bool:
 def parent(pid: int) -> int:
     """The parent of the process; 0 if there is no such process."""
     return (stat_fields(read_proc(pid, "stat")) or (GONE, 0))[1]
+
+
+def is_below(pid: int, ancestors: Collection[int]) -> bool:
+    """Whether one of these processes started it, or started a process that did."""
+    while pid > 1:
+        pid = parent(pid)
+        if pid in ancestors:
+            return True
+    return False
 
 
 def name(pid: int) -> str:

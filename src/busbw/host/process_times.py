@@ -43,16 +43,21 @@ def read(pid: int, at_s: float | None = None) -> ProcessTimes | None:
     fields = read_proc(pid, "stat").rpartition(")")[2].split()
     if ran_s is None or len(fields) <= MAJOR_FAULTS:
         return None
-    cpus = ALLOWED_CPUS.search(read_proc(pid, "status"))
     return ProcessTimes(
         at_s=time.monotonic() if at_s is None else at_s,
         ran_s=ran_s,
         waited_s=waited_s,
         state=fields[0],
         major_faults=int(fields[MAJOR_FAULTS]),
-        cpus=cpus[1] if cpus else "",
+        cpus=allowed_cpus(pid),
         quotas=quotas(LiveMachine(), str(pid)),
     )
+
+
+def allowed_cpus(pid: int) -> str:
+    """The CPUs on which the process may run, as `0-3,8`; '' if that is unknown."""
+    found = ALLOWED_CPUS.search(read_proc(pid, "status"))
+    return found[1] if found else ""
 
 
 def waited_s(before: ProcessTimes, after: ProcessTimes) -> float:

@@ -1,6 +1,9 @@
 """Why a job is slow, from what its processes, GPUs and ports show."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,8 @@ from busbw.core.finding import Verdict
 from busbw.core.lateness import Lateness, LongSteps, RankDelay, Recurrence
 from busbw.core.link_samples import ETHERNET, CounterGroup, GpuState, HostLink, HostSample
 from busbw.core.telemetry import TCP
-from busbw.host import process_times
+from busbw.host import process, process_times
+from busbw.host.busy_processes import LEAST, BusyProcess, BusyProcesses
 from busbw.host.cgroup import Quota
 from busbw.host.process_times import ProcessTimes
 from busbw.job.live.causes import explained
@@ -296,6 +300,86 @@ def test_steps_may_be_longer_for_what_grew_of_one_rank() -> None:
     job.times.mean_us = 49_000.0  # of the median alone
     found = explained(LiveVerdict(Verdict.WARN, "longer", "steps are longer"), job)
     assert found.cause == "unknown"
+
+
+def crowded(waited_us: Sequence[float], **changes: Any) -> LiveVerdict:
+    """Steps of ranks on the CPUs 0-1 that are longer by 100 ms, in which they waited so long."""
+    evidence = {
+        rank: RankEvidence(USUAL | {"waiting": 500.0 + us}, dict(USUAL), cpus="0-1")
+        for rank, us in enumerate(waited_us)
+    }
+    job = look(evidence=evidence, host=HostEvidence(busy=changes.get("busy")))
+    job.ranks = {rank: LiveRank(rank=rank, host="h", pid=100 + rank) for rank in evidence}
+    assert job.times
+    job.times.mean_us, job.times.usual_mean_us = 150_000.0, 50_000.0
+    return explained(LiveVerdict(Verdict.WARN, "longer", "steps are longer", (), (), "next"), job)
+
+
+@pytest.mark.parametrize(
+    ("waited_us", "why"),
+    [
+        ((52e3, 44e3), "all ranks waited for one of the CPUs 0-1 for 48.00 ms of the 100.0 ms in"),
+        ((52e3, 30e3, 44e3), "all ranks waited for one of the CPUs 0-1 for 44.00 ms of the 100.0"),
+        ((52e3, 1e3, 44e3), "ranks 0,2 waited for one of the CPUs 0-1 for 48.00 ms of the 100.0"),
+        ((52e3, 1e3), "rank 0 waited for one of the CPUs 0-1 for 52.00 ms of the 100.0 ms"),
+        ((52e3, 1e3, 1e3), "rank 0 waited for one of the CPUs 0-1 for 52.00 ms of the 100.0 ms"),
+    ],
+)
+def test_ranks_that_wait_for_cpus_in_turns_are_all_named(
+    waited_us: Sequence[float], why: str
+) -> None:
+    found = crowded(waited_us)
+    assert found.cause == "cpu"
+    assert found.why.startswith(why)
+    named = [rank for rank, us in enumerate(waited_us) if us > 25e3]
+    assert len(named) == 1 or all(
+        f"rank {rank} {1e-3 * waited_us[rank]:.2f} ms" in found.why for rank in named
+    )
+
+
+def test_the_processes_that_use_the_cpus_of_waiting_ranks_are_named() -> None:
+    busy = [
+        BusyProcess(7, "stress", 0.97, "0-1", "h"),
+        BusyProcess(8, "elsewhere", 3.0, "2-3", "h"),
+        BusyProcess(9, "other host", 1.0, "0-1", "g"),
+        BusyProcess(10, "cc1", 0.4, "", "h"),
+        BusyProcess(11, "make", 0.3, "0-3", "h"),
+        BusyProcess(12, "fourth", 0.2, "0-1", "h"),
+    ]
+    found = crowded((52e3, 44e3), busy=busy)
+    said = "stress (process 7) 97 % of a CPU, cc1 (process 10) 40 % of a CPU, make (process 11) 30 "
+    assert f"; other processes used these CPUs: {said}" in found.why
+    assert "fourth" not in found.why
+    assert found.next == "ps -o pid,user,etime,args -p 7,10,11"
+    found = crowded((52e3, 44e3), busy=[])
+    assert found.why.endswith("; no other process that is seen there used 5 % of a CPU")
+    assert found.next.startswith("ps -eLo psr,pcpu,pid,comm ")
+    assert "other process" not in crowded((52e3, 44e3)).why  # it is not known yet
+
+
+def test_busy_processes_are_those_of_no_rank() -> None:
+    """One is this process's child, one a child of that child."""
+    spin = "while True: pass"
+    below = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}])"
+    with (
+        subprocess.Popen([sys.executable, "-c", spin]) as stranger,
+        subprocess.Popen([sys.executable, "-c", below]) as rank,
+    ):
+        busy = BusyProcesses()
+        busy.take(0.0)
+        assert busy.most([rank.pid]) is None
+        while not (below_rank := list(process.children(rank.pid))):
+            os.sched_yield()
+        pids = {stranger.pid, *below_rank}
+        while min(process.cpu_s(pid) for pid in pids) < 2 * LEAST * busy.due_s:
+            os.sched_yield()
+        busy.take(busy.due_s)
+        found = busy.most([rank.pid])
+        process.kill_with_children(rank.pid)
+        stranger.kill()
+    assert found is not None
+    assert pids & {one.pid for one in found} == {stranger.pid}
+    assert found[0].cpus
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from statistics import median
 from busbw.core.finding import Verdict
 from busbw.core.pattern import US
 from busbw.job.live import doing, gpu_causes
-from busbw.job.live.cpu_causes import quota_alone, starved
+from busbw.job.live.cpu_causes import quota_alone, starved, starved_together
 from busbw.job.live.delay import GRADIENTS, MAINLY, PARTLY, Cause, Delay
 from busbw.job.live.network_causes import network, traffic
 from busbw.job.live.rank_use import (
@@ -88,7 +88,7 @@ def _longer(found: LiveVerdict, look: JobLook) -> LiveVerdict:
         least[part] = min(own.get(part, 0.0) for own in grew.values())
     if times.wait_grew_us is not None:
         least[GRADIENTS] = times.wait_grew_us
-    of_all = Delay(look, us, step_us, least)
+    of_all = Delay(look, us, step_us, least, grew=grew)
     cause = _first(_OF_ALL, of_all)
     for rank, own in grew.items() if cause is None else ():
         cause = cause or _first(_OF_ONE, Delay(look, us, step_us, own, look.evidence[rank], rank))
@@ -286,4 +286,10 @@ _OF_LATE: tuple[_Rule, ...] = (
     gpu_causes.used,
     _link,
 )
-_OF_ALL: tuple[_Rule, ...] = (gpu_causes.throttled, *_OF_ONE[:-1], network, _compute)
+_OF_ALL: tuple[_Rule, ...] = (
+    gpu_causes.throttled,
+    *_OF_ONE[:-1],
+    starved_together,
+    network,
+    _compute,
+)

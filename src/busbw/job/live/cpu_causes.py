@@ -1,14 +1,24 @@
 """A rank had no CPU: others used it, or the quota of a control group stopped the rank."""
 
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
 
+from busbw.core.pattern import US
+from busbw.core.pattern_weights import ranks_text
+from busbw.host.busy_processes import LEAST, BusyProcess
 from busbw.host.cgroup import MOUNT, Quota
-from busbw.job.live.delay import PARTLY, Cause, Delay
+from busbw.host.settings import cpu_set
+from busbw.job.live.delay import MAINLY, PARTLY, Cause, Delay
+from busbw.job.live.parts import MOST_LINES
 from busbw.job.live.rank_use import BACKWARD, FORWARD, RAN, WAITING
 from busbw.ui.number_formats import time_text
 
 _CONTAINER = re.compile(r"/docker[-/]([0-9a-f]{12})")
 _UNIT = re.compile(r"/([^/]+\.(?:service|scope|slice))/[^/]+$")
+MOST_BUSY = 3  # processes that are named
+CPU_LIST = "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20"
 _SET_BY = "docker --cpus, Kubernetes limits.cpu or systemd CPUQuota="
 
 
@@ -18,18 +28,80 @@ def starved(delay: Delay) -> Cause | None:
     is_in_model = delay.has(FORWARD, BACKWARD) and waited_us > delay.part_us(RAN)
     if not delay.has(WAITING) and not (is_in_model and waited_us >= PARTLY * delay.us):
         return None
+    if delay.rank is None:
+        return _of_ranks(delay, {rank: own.get(WAITING, 0.0) for rank, own in delay.grew.items()})
     own = delay.own
     where = f"one of the CPUs {own.cpus}" if own.cpus else "a CPU"
     why = f"{delay.name} waited for {where} for {delay.figure(WAITING)}"
     if own.quota:
         return _of_quota(delay, own.quota, f"{why}; {_quota_text(own.quota)}")
     faults = f"; {own.faults} pages were read from a disk meanwhile" if own.faults else ""
-    return Cause(
-        "cpu",
-        why + faults,
-        "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20",
-        delay.same("while nothing else runs on these CPUs"),
-    )
+    return _of_others(delay, why + faults, [delay.rank])
+
+
+def starved_together(delay: Delay) -> Cause | None:
+    """Ranks wait for each other: one of them waited for a CPU in some steps, another one in others,
+    so that none did for the whole delay.
+    """
+    waited = {rank: own.get(WAITING, 0.0) for rank, own in delay.grew.items()}
+    named = {rank: us for rank, us in waited.items() if us >= PARTLY * delay.us}
+    is_most = len(named) > 1 and 2 * len(named) > len(waited)
+    if delay.us <= 0 or not is_most or max(named.values()) < MAINLY * delay.us:
+        return None
+    return _of_ranks(delay, named)
+
+
+def _of_ranks(delay: Delay, waited: Mapping[int, float]) -> Cause:
+    """Ranks that waited for so many microseconds of each step more than before."""
+    evidence = delay.look.evidence
+    cpus = {evidence[rank].cpus for rank in waited}
+    where = f"one of the CPUs {min(cpus)}" if len(cpus) == 1 and "" not in cpus else "a CPU"
+    who = "all ranks" if len(waited) == len(delay.look.ranks) else ranks_text(sorted(waited))
+    figure = replace(delay, more={WAITING: median(waited.values())}).figure(WAITING)
+    why = f"{who} waited for {where} for {figure} in the median: {_each(waited)}"
+    worst = max(waited, key=waited.__getitem__)
+    quotas = [evidence[rank].quota for rank in (worst, *waited)]
+    if quotas[0] and all(quotas):
+        return _of_quota(delay, quotas[0], f"{why}; {_quota_text(quotas[0])}")
+    return _of_others(delay, why, sorted(waited))
+
+
+def _each(waited: Mapping[int, float]) -> str:
+    """How long each rank waited; of many the range."""
+    if len(waited) > MOST_LINES:
+        return f"{time_text(US * min(waited.values()))} to {time_text(US * max(waited.values()))}"
+    return ", ".join(f"rank {rank} {time_text(US * us)}" for rank, us in sorted(waited.items()))
+
+
+def _of_others(delay: Delay, why: str, ranks: Sequence[int]) -> Cause:
+    """The cause of these ranks, with the processes that use their CPUs."""
+    wrong_if = delay.same("while nothing else runs on these CPUs")
+    hosts = {delay.look.ranks[rank].host for rank in ranks}
+    known = [one for one in delay.look.host.busy or () if one.host in hosts]
+    if delay.look.host.busy is None:
+        return Cause("cpu", why, CPU_LIST, wrong_if)
+    busy = [one for one in known if any(_shares_cpus(one, delay, rank) for rank in ranks)]
+    busy = sorted(busy, key=lambda one: -one.share)[:MOST_BUSY]
+    if not busy:
+        none = f"no other process that is seen there used {100 * LEAST:g} % of a CPU"
+        return Cause("cpu", f"{why}; {none}", CPU_LIST, wrong_if)
+    several = len({rank.host for rank in delay.look.ranks.values()}) > 1
+    texts = [
+        f"{one.name} (process {one.pid}{f' on {one.host}' if several else ''})"
+        f" {100 * one.share:.0f} % of a CPU"
+        for one in busy
+    ]
+    pids = ",".join(str(one.pid) for one in busy if one.host == busy[0].host)
+    command = f"ps -o pid,user,etime,args -p {pids}" + (f"  # on {busy[0].host}" if several else "")
+    text = f"{why}; other processes used these CPUs: {', '.join(texts)}"
+    return Cause("cpu", text, command, wrong_if)
+
+
+def _shares_cpus(one: BusyProcess, delay: Delay, rank: int) -> bool:
+    """Whether it may run on a CPU of the rank; True if that is unknown."""
+    own, other = cpu_set(delay.look.evidence[rank].cpus), cpu_set(one.cpus)
+    is_there = one.host == delay.look.ranks[rank].host
+    return is_there and not (own and other and own.isdisjoint(other))
 
 
 def quota_alone(delay: Delay) -> Cause | None:

@@ -44,7 +44,7 @@ class Delay:
     """A delay in microseconds of a step of `step_us`: of a late `rank`, or of all ranks (None).
 
     `more` is how much more of each part of a step the rank has than the others, or all have than
-    before; `late` are all ranks that are.
+    before, as each rank `grew`; `late` are all ranks that are.
     """
 
     look: JobLook
@@ -54,6 +54,7 @@ class Delay:
     own: RankEvidence = field(default_factory=RankEvidence)
     rank: int | None = None
     late: Sequence[int] = ()
+    grew: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

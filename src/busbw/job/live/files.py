@@ -9,13 +9,14 @@ import platform
 import re
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from busbw.host import process, process_times
+from busbw.host.busy_processes import BusyProcesses
 from busbw.host.tcp_sockets import ProcessSockets
 from busbw.job.live.connections import HostConnections
 from busbw.job.live.host_watch import HostEvidence, HostReader, gpus_of, strangers
@@ -122,7 +123,7 @@ class HostFiles:
         self._broken: dict[str, str] = {}
         self._ends: dict[rank_ends.Identity, rank_ends.RankEnd] = {}  # that were noted
         self._captures: dict[rank_ends.Identity, tuple[int, int]] = {}  # who noted them
-        self._host = HostReader()
+        self._host, self._busy = HostReader(), BusyProcesses()
         self._sockets, self._connections = ProcessSockets(), HostConnections(self._node)
         self._turn, self._next_use_s = -1, 0.0
 
@@ -169,6 +170,9 @@ class HostFiles:
         gpus = gpus_of(news.host, pids)
         for gpu in news.host.gpus.values():
             gpu.strangers = strangers(gpu.last, pids)
+        self._busy.take(now_s)
+        busy = self._busy.most(pids.values())
+        news.host.busy = busy and [replace(one, host=self._node) for one in busy]
         self._connections.take(now_s, self._sockets.read(pids.values(), now_s))
         news.host.paths = self._connections.evidence()
         for rank, file in files.items():

@@ -18,6 +18,7 @@ from busbw.core.errors import BusbwError
 from busbw.core.link_samples import NVLINK, PCIE, GpuState, HostSample, WatchInterval
 from busbw.core.telemetry import clock_reasons
 from busbw.host import process
+from busbw.host.busy_processes import BusyProcess
 from busbw.job.live.connections import PathEvidence
 from busbw.job.live.rank_use import FORGOTTEN_S, WINDOW_S
 from busbw.watch.reader import LinkSelection, SampleReader
@@ -71,6 +72,7 @@ class HostEvidence:
     before_resent: float | None = None
     unread: Sequence[str] = ()  # why GPUs of this host, or ports, are not read
     paths: list[PathEvidence] = field(default_factory=list)  # of TCP, from its ranks to other hosts
+    busy: Sequence[BusyProcess] | None = None  # of no rank; None if they are not known yet
     turn: int | None = None  # in which paths were read; None for several
 
 
@@ -189,6 +191,8 @@ def joined(hosts: Mapping[str, HostEvidence]) -> HostEvidence:
         found.gpu_links |= {of_host(host, bus): said for bus, said in one.gpu_links.items()}
         found.ports += [replace(port, name=of_host(host, port.name)) for port in one.ports]
         found.paths += one.paths
+        if one.busy is not None:
+            found.busy = [*(found.busy or ()), *one.busy]
         found.unread = [*found.unread, *(of_host(host, reason) for reason in one.unread)]
         if one.resent >= found.resent:
             found.resent, found.before_resent = one.resent, one.before_resent
@@ -274,17 +278,8 @@ def strangers(gpu: GpuState, pids: Mapping[int, int]) -> dict[int, str]:
     for pid, name in (gpu.processes or {}).items():
         busy = None if gpu.busy is None else gpu.busy.get(pid, 0)
         is_idle = busy is not None and busy < LEAST_BUSY
-        if pid in ranks or is_idle or name.startswith(MPS_SERVER) or _is_below(pid, ranks):
+        if pid in ranks or is_idle or name.startswith(MPS_SERVER) or process.is_below(pid, ranks):
             continue
         how = "which has memory on it" if busy is None else f"which takes {busy} % of its time"
         found[pid] = f"process {pid} ({name or 'of another namespace'}), {how}"
     return found
-
-
-def _is_below(pid: int, ranks: set[int]) -> bool:
-    """Whether a rank started the process."""
-    while pid > 1:
-        pid = process.parent(pid)
-        if pid in ranks:
-            return True
-    return False
