@@ -302,6 +302,33 @@ def test_steps_may_be_longer_for_what_grew_of_one_rank() -> None:
     assert found.cause == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("now", "waits_us", "command"),
+    [
+        ({"waiting": 11e3}, 2e3, "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20"),
+        ({"blocked": 10e3}, 2e3, "cat /proc/100/stack /proc/100/io"),
+        ({"input": 10e3}, 2e3, "py-spy dump --pid 100 --subprocesses"),
+        ({"save": 10e3}, 2e3, "py-spy dump --pid 100 --subprocesses"),
+        ({}, 10e3, "busbw check; busbw watch"),
+        ({}, 2e3, "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20"),
+    ],
+)
+def test_the_next_command_of_an_unknown_cause_is_that_of_the_largest_part(
+    now: dict[str, float], waits_us: float, command: str
+) -> None:
+    job = look(evidence={rank: RankEvidence(USUAL | now, dict(USUAL)) for rank in range(3)})
+    assert job.times
+    job.times.mean_us, job.times.usual_mean_us, job.times.wait_grew_us = 75e3, 50e3, waits_us
+    found = explained(LiveVerdict(Verdict.WARN, "longer", "longer", (), (), "next"), job)
+    assert (found.cause, found.next) == ("unknown", command)
+    job.evidence, job.times.wait_grew_us = {}, None
+    found = explained(LiveVerdict(Verdict.WARN, "longer", "longer", (), (), "next"), job)
+    assert found.next.startswith("ps -eLo ")
+    job.ranks[1].host = "g"
+    found = explained(LiveVerdict(Verdict.WARN, "longer", "longer", (), (), "next"), job)
+    assert found.next == "next"
+
+
 def crowded(waited_us: Sequence[float], **changes: Any) -> LiveVerdict:
     """Steps of ranks on the CPUs 0-1 that are longer by 100 ms, in which they waited so long."""
     evidence = {

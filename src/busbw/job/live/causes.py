@@ -12,7 +12,7 @@ from statistics import median
 from busbw.core.finding import Verdict
 from busbw.core.pattern import US
 from busbw.job.live import doing, gpu_causes
-from busbw.job.live.cpu_causes import quota_alone, starved, starved_together
+from busbw.job.live.cpu_causes import CPU_LIST, quota_alone, starved, starved_together
 from busbw.job.live.delay import GRADIENTS, MAINLY, PARTLY, Cause, Delay
 from busbw.job.live.network_causes import network, traffic
 from busbw.job.live.rank_use import (
@@ -28,6 +28,7 @@ from busbw.job.live.rank_use import (
     RankEvidence,
 )
 from busbw.job.live.types import JobLook, LiveVerdict
+from busbw.job.live.words import link_tests
 from busbw.ui.number_formats import time_text
 
 UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
@@ -234,7 +235,8 @@ def _link(delay: Delay) -> Cause | None:
 def _unknown(delay: Delay) -> Cause:
     """What was compared, and by how much it differs."""
     if not delay.more:
-        return Cause(UNKNOWN, _unread(delay))
+        is_alone = delay.rank is None and len({rank.host for rank in delay.look.ranks.values()}) < 2
+        return Cause(UNKNOWN, _unread(delay), CPU_LIST if is_alone else "")
     texts = {
         RAN: "ran",
         WAITING: "without a CPU",
@@ -255,9 +257,21 @@ def _unknown(delay: Delay) -> Cause:
         UNKNOWN,
         f"unknown: of {time_text(US * delay.us)}, compared with {delay.compared}:"
         f" {', '.join(parts)}",
-        "",
-        "",
+        _test_of_largest(delay),
     )
+
+
+def _test_of_largest(delay: Delay) -> str:
+    """The command for the part that grew most of all ranks; '' for the verdict's own."""
+    if delay.rank is not None:
+        return ""
+    largest = max(delay.more, key=lambda part: delay.more[part])
+    if delay.more[largest] < PARTLY * delay.us:
+        return CPU_LIST
+    if largest == GRADIENTS:
+        return link_tests(delay.look)
+    commands = {WAITING: CPU_LIST, BLOCKED: f"cat /proc/{delay.pid}/stack /proc/{delay.pid}/io"}
+    return commands.get(largest, f"py-spy dump --pid {delay.pid} --subprocesses")
 
 
 def _unread(delay: Delay) -> str:
