@@ -89,11 +89,35 @@ def test_one_step_as_long_as_many_is_left_out(late_us: float, tmp_path: Path) ->
                 own["waits_us"][at] += 0.0 if rank == 1 else 14e6
             write(tmp_path, rank, own)
         found = verdict(tmp_path)
-        assert ("one step of 14.05 s is left out" in found.evidence) == (stops == [500])
+        said = (
+            "one step of 14.05 s is left out: rank 1 was in no call for most of it, and the others"
+            " waited"
+        )
+        assert (said in found.evidence) == (stops == [500])
         if stops == [500]:
             assert list(found.suspects) == ([1] if late_us else [])
             assert found.verdict is (Verdict.WARN if late_us else Verdict.PASS)
             assert "by 5.0" in found.message or not late_us
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "why"),
+    [
+        ((14.0, 14.0, 14.0), "all ranks waited in communication, also one that may have been "),
+        ((0.0, 0.0, 0.0), "no rank waited in it, as in a checkpoint of all"),
+        ((0.0, 0.0, 14.0), "ranks 0-1 were in no call for most of it, and the others waited"),
+        ((0.0, math.nan, 14.0), "how long each rank waited in it is unknown"),
+    ],
+)
+def test_of_a_step_that_is_left_out_it_is_said_whom_the_ranks_waited_for(
+    waits_s: tuple[float, ...], why: str, tmp_path: Path
+) -> None:
+    for rank, wait_s in enumerate(waits_s):
+        own = steps(600, seed=rank)
+        own["steps_us"][500] += 14e6
+        own["waits_us"][500] = None if math.isnan(wait_s) else 1e6 * wait_s
+        write(tmp_path, rank, own)
+    assert verdict(tmp_path).evidence[0].startswith(f"one step of 14.05 s is left out: {why}")
 
 
 def test_a_small_delay_is_named_by_the_steps_of_minutes(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ HELD_S, HELD_STEPS = 10.0, 1.5
 FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 SLOW_LINK, LOST_TIME = 1.5, 0.1  # times the wait per byte before; share of the time that is lost
 UNKNOWN_SHARE = 0.5  # of a step: where a rank could be later than that unseen, nothing is known
+ALONE_SHARE = 0.5  # of the step that is left out: who waited for less is whom the others waited for
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
 
@@ -318,9 +319,22 @@ def _late_texts(look: JobLook) -> list[str]:
 
 
 def _left_out(look: JobLook) -> list[str]:
-    """The step that is compared with none."""
-    alone_us = look.times and look.times.alone_us
-    return [f"one step of {time_text(US * alone_us)} is left out"] if alone_us else []
+    """The step that is compared with none, and for whom the ranks waited in it."""
+    times = look.times
+    if not times or not times.alone_us:
+        return []
+    waits = times.alone_waits_us
+    out = [rank for rank, us in waits.items() if us < ALONE_SHARE * times.alone_us]
+    if not waits:
+        why = "how long each rank waited in it is unknown"
+    elif not out:
+        why = "all ranks waited in communication, also one that may have been stopped there"
+    elif len(out) == len(waits):
+        why = "no rank waited in it, as in a checkpoint of all"
+    else:
+        was = "was" if len(out) == 1 else "were"
+        why = f"{_ranks(out)} {was} in no call for most of it, and the others waited"
+    return [f"one step of {time_text(US * times.alone_us)} is left out: {why}"]
 
 
 def _late_ranks(late: Sequence[RankDelay], found: Lateness) -> list[str]:

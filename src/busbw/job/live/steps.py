@@ -163,6 +163,7 @@ class JobSteps:
             wait_grew_us=fmean(waits) - _mean(usual_waits) if waits and usual_waits else None,
             delays=shown.delays,
             alone_us=None if alone is None else times_us[alone],
+            alone_waits_us={} if alone is None else _waits_in(ranks, alone),
         )
 
     def _compared(
@@ -264,6 +265,12 @@ def _alone(times_us: Mapping[int, float]) -> int | None:
     least_us = max(1e6 * SHORT.seconds, SHORT.least * median(times_us[at] for at in last))
     is_alone = times_us[longest] > max(least_us, 2 * times_us[second])
     return longest if is_alone else None
+
+
+def _waits_in(ranks: Mapping[int, LiveSteps], number: int) -> dict[int, float]:
+    """What each rank waited in one step; {} if one has not timed it."""
+    waits = {rank: steps.waits_us[number - steps.first] for rank, steps in ranks.items()}
+    return {} if math.isnan(sum(waits.values())) else waits
 
 
 def _least_waits(ranks: dict[int, LiveSteps], numbers: Sequence[int]) -> list[float]:

@@ -104,6 +104,7 @@ class StepTimes:
     wait_more_us: float | None = None  # the same, than at any time since the watch began
     delays: Mapping[int, MeanDelay] = field(default_factory=dict)  # of each rank
     alone_us: float | None = None  # one step that is left out, as long as many
+    alone_waits_us: Mapping[int, float] = field(default_factory=dict)  # in it, of all ranks or none
     unjudged: str = ""  # why it is unknown who is late
 
     def knows_more(self, other: "StepTimes") -> bool:
