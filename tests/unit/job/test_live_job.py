@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -284,6 +285,48 @@ def test_a_rank_that_failed_before_all_others_is_named_though_python_came_to_its
     assert found.message.endswith(" went first, 1000 ms before another one, and exited with code 1")
 
 
+def test_the_time_of_the_end_is_said_not_only_that_of_the_look() -> None:
+    ranks = {
+        rank: LiveRank(
+            rank=rank, host="h", pid=7, state="", end_s=1.0 + rank, end_unix_s=1767228498.0 + rank
+        )
+        for rank in range(3)
+    }
+    ranks[0].signal = signal.SIGKILL
+    found = judge(JobLook(ranks, 3))
+    assert found.message.startswith(
+        "the job has ended: rank 0 on h went first, at 2026-01-01 00:48:18 UTC, 1000 ms before"
+        " another one, and was killed by SIGKILL"
+    )
+    ranks[2].state = "S"
+    assert (
+        "rank 0 on h has died at 2026-01-01 00:48:18 UTC: process 7 "
+        in judge(JobLook(ranks, 3)).message
+    )
+    for rank in ranks.values():
+        rank.state, rank.end_unix_s = "", time.time()
+        rank.end_s, rank.signal = None, 0
+    assert re.fullmatch(r"the job has ended at [\d:]{8} UTC", judge(JobLook(ranks, 3)).message)
+
+
+def test_a_rank_that_was_killed_is_named_though_the_ends_of_others_were_not_seen() -> None:
+    ranks = {rank: LiveRank(rank=rank, host="h", pid=7, state="") for rank in range(3)}
+    ranks[1].signal, ranks[2].signal = signal.SIGKILL, signal.SIGTERM
+    look = JobLook(ranks, 3, has_launcher=True)
+    found = judge(look)
+    assert (found.verdict, found.kind, found.suspects) == (Verdict.FAIL, "ended", [1])
+    assert found.message.endswith("still runs: rank 1 on h was killed by SIGKILL")
+    assert found.next.startswith("see the launcher's output; dmesg -T | grep -i -e oom -e killed")
+    look.order = signal.SIGTERM  # a launcher kills who does not end
+    assert judge(look).suspects == ()
+    look.order, ranks[0].exit_code = 0, 1  # it may have failed before
+    assert judge(look).verdict is Verdict.UNKNOWN
+    alone = LiveRank(rank=0, host="h", pid=7, state="", signal=signal.SIGKILL, end_s=1.0)
+    assert judge(JobLook({0: alone}, 1)).suspects == [0]
+    alone.signal = signal.SIGSEGV
+    assert judge(JobLook({0: alone}, 1)).next.startswith("see what the rank printed last; busbw")
+
+
 def test_of_processes_that_are_gone_while_others_run_the_first_has_died() -> None:
     """Their launcher ends the others one by one."""
     gone = {0: LiveRank(rank=0, host="h", pid=7, state="S")}
@@ -303,11 +346,14 @@ def test_the_end_of_a_process_is_noted(tmp_path: Path, other: subprocess.Popen[b
     write_job(tmp_path, pid=other.pid)
     watched = JobFolder(tmp_path)
     assert watched.look().ranks[1].end_s is None
+    begin_s = time.time()
     other.kill()
     other.wait()
     while (end_s := watched.look().ranks[1].end_s) is None:
         os.sched_yield()
     assert math.isfinite(end_s)
+    end_unix_s = watched.look().ranks[1].end_unix_s
+    assert end_unix_s is not None and begin_s <= end_unix_s <= time.time()
 
 
 def test_the_line_has_the_step_and_evidence_is_printed_once(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ class HostNews(msgspec.Struct, omit_defaults=True):
     ranks: list[RankNews] = []
     states: dict[int, str] = {}  # of the own ranks' processes
     ends_s: dict[int, float] = {}  # when these ended
+    ends_unix_s: dict[int, float] = {}  # the same in Unix seconds
     signals: dict[int, int] = {}  # that killed them, if that was seen
     codes: dict[int, int] = {}  # with which others exited
     order: int = 0  # the signal by which `busbw capture` was told to end the job
@@ -265,6 +266,10 @@ class HostFiles:
         local = file.process
         noted = self._ends.get(identity)
         end_s = local.ended_s() if local else None
+        if noted:
+            news.ends_unix_s[rank] = noted.unix_s
+        elif end_s is not None:
+            news.ends_unix_s[rank] = self._clock_ns() / 1e9 - (time.monotonic() - end_s)
         if noted and noted.order:  # all were told to end, and may have taken their time
             news.order, end_s = noted.order, None
         elif noted and end_s is None:

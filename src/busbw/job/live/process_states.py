@@ -11,6 +11,7 @@ from busbw.host.process import STATES, STOPPED
 from busbw.job.live.last_calls import fault, others_agree
 from busbw.job.live.parts import SEEN_S, doing_lines
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
+from busbw.job.live.words import ended_at
 from busbw.job.live.words import named as _named
 from busbw.pattern.rank_ends import first_of, how, signal_name
 
@@ -30,33 +31,74 @@ def certain(look: JobLook) -> LiveVerdict | None:
 
 def _over(look: JobLook) -> LiveVerdict | None:
     """All ranks have ended. A launcher ends the others soon after one that died."""
-    ended = all(rank.has_ended for rank in look.ranks.values())
-    if not (look.ranks and ended) or look.unknown():
+    ranks = list(look.ranks.values())
+    if not ranks or not all(rank.has_ended for rank in ranks) or look.unknown():
         return None
     kind, text = OVER, "the job has ended"
     if look.has_launcher:
         kind, text = "ended", "all ranks have ended, and their launcher still runs"
-    is_over = not look.has_launcher
-    first, gap_s = _first_gone(list(look.ranks.values()))
+    first, gap_s = _first_gone(ranks)
     by_calls = None if _was_killed(first) else fault(look, first)
-    if by_calls:
-        return replace(by_calls, message=f"{text}: {by_calls.message}", is_over=is_over)
-    if first and gap_s < math.inf and _how(first):
-        agree = others_agree(look, first) if first.signal == signal.SIGABRT else ""
-        ending = f"aborted itself: {agree}" if agree else _how(first)
-        return LiveVerdict(
-            Verdict.FAIL if first.signal in KILLS or agree else Verdict.WARN,
-            kind,
-            f"{text}: {_named([first])} went first, {1e3 * gap_s:.0f} ms before another one, and"
-            f" {ending}",
-            [first.rank] if agree else _accused([first]),
-            _endings(look),
-            _KERNEL,
-            is_over=is_over,
-        )
-    return LiveVerdict(
-        Verdict.UNKNOWN, kind, text, (), _endings(look), "busbw show DIR", is_over=is_over
+    found = LiveVerdict(
+        Verdict.UNKNOWN,
+        kind,
+        f"{text}{'' if look.has_launcher else ended_at(ranks)}",
+        evidence=_endings(look),
+        next="busbw show DIR",
     )
+    if by_calls:
+        found = replace(by_calls, message=f"{text}: {by_calls.message}")
+    elif first and gap_s < math.inf and _how(first):
+        found = _went_first(replace(found, message=text), look, first, gap_s)
+    elif killed := _killed(look):
+        found = replace(
+            found,
+            verdict=Verdict.FAIL,
+            message=f"{text}: {_named(killed)} was killed by"
+            f" {signal_name(killed[0].signal)}{ended_at(killed[:1])}",
+            suspects=[rank.rank for rank in killed],
+            next=_next(killed[0]),
+        )
+    return replace(found, is_over=not look.has_launcher)
+
+
+def _went_first(found: LiveVerdict, look: JobLook, first: LiveRank, gap_s: float) -> LiveVerdict:
+    """The verdict on a job whose ranks have ended, this one so long before all others."""
+    agree = others_agree(look, first) if first.signal == signal.SIGABRT else ""
+    ending = f"aborted itself: {agree}" if agree else _how(first)
+    at = ended_at([first])
+    return replace(
+        found,
+        verdict=Verdict.FAIL if first.signal in KILLS or agree else Verdict.WARN,
+        message=f"{found.message}: {_named([first])} went first{at and f',{at}'},"
+        f" {1e3 * gap_s:.0f} ms before another one, and {ending}",
+        suspects=[first.rank] if agree else _accused([first]),
+        next=_next(first),
+    )
+
+
+def _killed(look: JobLook) -> list[LiveRank]:
+    """The ranks that were killed while others did not fail, though it is not known who went first;
+    [] of a job that was told to end, or all of whose ranks were killed.
+    """
+    killed = [rank for rank in look.ranks.values() if rank.signal in KILLS and not rank.ended]
+    others = [rank for rank in look.ranks.values() if rank not in killed]
+    if look.order or (len(killed) > 1 and not others):
+        return []
+    failed = [
+        rank
+        for rank in others
+        if rank.ended or rank.exit_code or rank.signal not in (0, signal.SIGTERM)
+    ]
+    return [] if failed else killed
+
+
+def _next(rank: LiveRank) -> str:
+    """What says why its process has ended."""
+    if rank.signal == signal.SIGKILL:
+        where = f"on {rank.host}: for lack of memory?"
+        return f"see the launcher's output; dmesg -T | grep -i -e oom -e killed  # {where}"
+    return _KERNEL
 
 
 def _endings(look: JobLook) -> list[str]:
@@ -120,10 +162,11 @@ def _dead(look: JobLook) -> LiveVerdict | None:
     return LiveVerdict(
         Verdict.FAIL,
         "dead",
-        f"{_named(dead)} has died: process {dead[0].pid} {_how(dead[0])}{others}",
+        f"{_named(dead)} has died{ended_at(dead[:1])}: process {dead[0].pid} {_how(dead[0])}"
+        f"{others}",
         _accused(dead),
         doing_lines(look),
-        _KERNEL,
+        _next(dead[0]),
     )
 
 

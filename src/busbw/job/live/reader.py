@@ -72,6 +72,7 @@ class _WatchedRank:
     stopped_s: float | None = None  # since when it is seen stopped
     resumed_s: float | None = None  # when it was seen to run again
     end_s: float | None = None  # when its process was seen to end, at once
+    end_unix_s: float | None = None  # the same, by the clock of its host
     signal: int = 0  # that killed it, if that was seen
     code: int = 0  # with which it exited, the same
     calls: RankCalls = field(default_factory=RankCalls)
@@ -195,6 +196,7 @@ class JobFolder:
             number = rank.news.rank
             rank.state = news.states.get(number) if rank.news.is_own else None
             rank.end_s = news.ends_s.get(number, rank.end_s)
+            rank.end_unix_s = news.ends_unix_s.get(number, rank.end_unix_s)
             rank.signal = news.signals.get(number, rank.signal)
             rank.code = news.codes.get(number, rank.code)
             stopped = rank.state is not None and rank.state in process.STOPPED
@@ -300,6 +302,7 @@ class JobFolder:
             resumed_s=None if rank.resumed_s is None else round(now_s - rank.resumed_s, 3),
             ended=news.ended,
             end_s=rank.end_s,
+            end_unix_s=None if rank.end_unix_s is None else round(rank.end_unix_s, 3),
             signal=rank.signal,
             exit_code=rank.code,
             unknown_s=round(unknown_s, 3),

@@ -38,6 +38,9 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     end_s: Annotated[
         float | None, Meta(description="when its process ended; only differences have a meaning")
     ] = None
+    end_unix_s: Annotated[
+        float | None, Meta(description="when it ended, in Unix seconds by its host's clock")
+    ] = None
     unknown_s: Annotated[
         float, Meta(description="since the reader on its host has not answered; 0 if it does")
     ] = 0.0

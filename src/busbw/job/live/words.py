@@ -1,6 +1,8 @@
 """Words that the verdicts on running jobs share."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
@@ -18,6 +20,19 @@ def named(ranks: Sequence[LiveRank]) -> str:
     """`rank 3 on gpu07`; of several the first with the number of the others."""
     more = f" (and {counted(len(ranks) - 1, 'more rank')})" if len(ranks) > 1 else ""
     return f"rank {ranks[0].rank} on {ranks[0].host}{more}"
+
+
+def ended_at(ranks: Iterable[LiveRank]) -> str:
+    """` at 22:48:18 UTC`, when the last of them ended, with the date on another day than today; ''
+    if that is not known of all.
+    """
+    ends_s = [rank.end_unix_s for rank in ranks]
+    known = [end_s for end_s in ends_s if end_s is not None]
+    if not known or len(known) < len(ends_s):
+        return ""
+    at = datetime.fromtimestamp(max(known), UTC)
+    is_today = at.date() == datetime.fromtimestamp(time.time(), UTC).date()
+    return f" at {at:%H:%M:%S} UTC" if is_today else f" at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def rate_text(per_s: float) -> str:
