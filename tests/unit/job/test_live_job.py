@@ -121,6 +121,33 @@ def test_of_a_step_that_is_left_out_it_is_said_whom_the_ranks_waited_for(
     assert verdict(tmp_path).evidence[0].startswith(f"one step of 14.05 s is left out: {why}")
 
 
+def test_how_long_a_rank_stands_still_is_known_from_its_last_step_or_at_least(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    write_job(tmp_path, pid=other.pid, step_end_ns=round(1e9 * (time.monotonic() - 600.0)))
+    other.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
+    watched = JobFolder(tmp_path)
+    watched.look(0.0)
+    lines = judge(watched.look(4.0)).evidence
+    assert lines[0] == (
+        "ranks 0,2: in no call, no progress for at least 4 s, since the watch began"
+    )
+    assert lines[1] == (
+        "rank 1: in no call, process stopped, no progress for at least 4 s, since the watch began;"
+        " its last step ended 10 min ago"
+    )
+    other.kill()
+    other.wait()
+    assert judge(watched.look(8.0)).evidence[1] == "rank 1: was in no call, process gone"
+    status = {"0": {"last_enqueued_collective": 10, "last_completed_collective": 9}}
+    for rank in (0, 2):
+        write(tmp_path, rank, steps(), pg_status=status)
+    watched.look(9.0)
+    rank = watched.look(12.0).ranks[0]
+    assert (rank.still_s, rank.unmoved) == (3.0, False)
+
+
 def test_a_small_delay_is_named_by_the_steps_of_minutes(tmp_path: Path) -> None:
     """A fiftieth of a step, less than the noise of one. The files have the last 600 steps."""
     watched = JobFolder(tmp_path)
@@ -213,7 +240,10 @@ def test_ranks_that_all_stand_still_outside_of_calls_may_evaluate(tmp_path: Path
     assert ", and no rank is in a call: an evaluation, " in found.message
     status = {"0": {"last_enqueued_collective": 10, "last_completed_collective": 9}, "1": None}
     found = after(tmp_path, 11, {0: BEFORE, 1: BEFORE, 2: {"pg_status": status}})
-    assert "rank 2: in call 10 of group 0, no progress for 11 s" in found.evidence
+    assert (
+        "rank 2: in call 10 of group 0, no progress for at least 11 s, since the watch began"
+        in found.evidence
+    )
 
 
 def test_calls_of_other_sizes_are_named_at_once(tmp_path: Path) -> None:

@@ -67,10 +67,18 @@ def test_the_trend_shows_longer_steps_and_times_without_any() -> None:
 def test_a_stopped_rank_says_so_before_later_ranks() -> None:
     fields: dict[str, Any] = {"verdict": Verdict.FAIL, "message": "m", "evidence": list("abcdefgh")}
     lines = screen(looks(1, 8, STOPPED, **fields))
-    assert lines[-8].split() == ["1", "-1.00", "stopped", "gloo:all_reduce", "for", "4", "s"]
+    assert lines[-8].split() == ["1", "-", "stopped", "gloo:all_reduce", "for", "4", "s"]
+    lines_later = screen(looks(1, 8, STOPPED | {"unmoved": True}, **fields))
+    assert lines_later[-8].endswith("gloo:all_reduce for at least 4 s")
     seen = [line.strip() for line in lines if "seen:" in line]
     assert seen == [*(f"seen: {word}" for word in "abcdef"), "seen: 2 more, in --format json"]
     assert sum("seen:" in line for line in screen(looks(1, 8, STOPPED, **fields), 80, 24)) == 3
+
+
+def test_a_dead_rank_is_in_no_call_and_not_late() -> None:
+    dead = STOPPED | {"state": "Z", "late_low_s": 0.001, "late_high_s": 0.002}
+    lines = screen(looks(1, 8, dead, verdict=Verdict.FAIL, message="m"))
+    assert lines[-8].split() == ["1", "-", "dead", "-"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 40), (160, 48), (None, None)])

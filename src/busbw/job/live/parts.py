@@ -1,5 +1,7 @@
 """What the ranks of a job do, which are not known, and whose files are in the folder besides."""
 
+from collections.abc import Sequence
+
 from busbw.core.host_ranges import by_reason
 from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import counted, span
@@ -48,6 +50,8 @@ def doing_lines(look: JobLook) -> list[str]:
         does = f"in {rank.call}" if rank.call else "in no call"
         if rank.last and not rank.call:
             does = f"calls made: {rank.last}"
+        elif rank.is_gone:
+            does = f"was {does}"
         state = f", process {STATES[rank.state]}" if rank.state in STATES else ""
         ended = ", at its end" if rank.ended else ""
         texts.setdefault(f"{does}{state}{ended}", []).append(number)
@@ -56,9 +60,7 @@ def doing_lines(look: JobLook) -> list[str]:
         states.sort(key=lambda item: len(item[1]))
     lines = []
     for text, ranks in states[:MOST_LINES]:
-        still_s = max(look.ranks[rank].still_s for rank in ranks)
-        still = f", no progress for {span(still_s)}" if still_s >= SEEN_S else ""
-        lines.append(f"{ranks_text(ranks)}: {text}{still}")
+        lines.append(f"{ranks_text(ranks)}: {text}{_still(look, ranks)}")
     others = [number for _, ranks in states[MOST_LINES:] for number in ranks]
     if others:
         lines.append(f"{ranks_text(others)}: in other calls")
@@ -66,3 +68,16 @@ def doing_lines(look: JobLook) -> list[str]:
         return [*lines, unknown_text(look)]
     missing = look.missing()
     return [*lines, f"{ranks_text(missing)}: nothing written"] if missing else lines
+
+
+def _still(look: JobLook, ranks: Sequence[int]) -> str:
+    """For how long ranks that run make no progress."""
+    longest = max((look.ranks[rank] for rank in ranks), key=lambda rank: rank.still_s)
+    if longest.is_gone or longest.still_s < SEEN_S:
+        return ""
+    if not longest.unmoved:
+        return f", no progress for {span(longest.still_s)}"
+    text = f", no progress for at least {span(longest.still_s)}, since the watch began"
+    if longest.stepless_s is None or longest.stepless_s < longest.still_s + SEEN_S:
+        return text
+    return f"{text}; its last step ended {span(longest.stepless_s)} ago"

@@ -65,8 +65,9 @@ class _WatchedRank:
     reader: str
     news: RankNews  # the last
     written_s: float  # when the file was seen to change
-    moved_s: float  # when it was seen to make progress
+    moved_s: float  # when it was seen to make progress, or was seen first
     stepped_s: float  # when it was seen to end a step
+    has_moved: bool = False  # it was seen to make progress
     changes: int = 0  # how often its process was seen to write
     state: str | None = None
     stopped_s: float | None = None  # since when it is seen stopped
@@ -81,7 +82,7 @@ class _WatchedRank:
     def take(self, news: RankNews, now_s: float) -> None:
         """What is new."""
         if (self.news.pg_status, self.news.steps) != (news.pg_status, news.steps):
-            self.moved_s = now_s
+            self.moved_s, self.has_moved = now_s, True
         if self.changes < 0 or self.news.steps != news.steps:
             self.stepped_s = now_s - news.step_age_s
         self.changes += 1
@@ -186,7 +187,7 @@ class JobFolder:
         for one in news.ranks:
             before = self._ranks[one.rank].get(name)
             if before is None or before.news.process != one.process:
-                before = _WatchedRank(name, one, now_s, now_s, now_s, -1)
+                before = _WatchedRank(name, one, now_s, now_s, now_s, changes=-1)
                 self._ranks[one.rank][name] = before
             before.take(one, now_s)
         for by_host in self._ranks.values():
@@ -308,6 +309,7 @@ class JobFolder:
             unknown_s=round(unknown_s, 3),
             steps=news.steps,
             still_s=round(now_s - rank.moved_s, 3),
+            unmoved=not rank.has_moved,
             stepless_s=round(now_s - rank.stepped_s, 3) if news.steps else None,
             unwritten_s=round(now_s - rank.written_s, 3),
             call=rank.calls.open_call(),

@@ -143,7 +143,7 @@ def _columns(interval: JobInterval) -> list[Column]:
     columns = [
         Column(title="", value=lambda rank: ">" if rank.rank in named else " ", left=True),
         Column(title="rank", value=lambda rank: rank.rank),
-        Column(title="late", unit="ms", value=lambda rank: _late(rank.late_s)),
+        Column(title="late", unit="ms", value=_own_late),
         Column(title="interval", unit="ms", value=_interval, left=True),
         Column(title="steps", value=lambda rank: rank.steps or UNKNOWN),
         Column(title="process", value=process_text, left=True),
@@ -164,8 +164,13 @@ def _late(late_s: float | None) -> str:
     return UNKNOWN if late_s is None else f"{1e3 * late_s:+.2f}"
 
 
+def _own_late(rank: LiveRank) -> str:
+    """`-` of a rank that makes no steps: its last ones say nothing of now."""
+    return _late(rank.late_s) if _is_well(rank) else UNKNOWN
+
+
 def _interval(rank: LiveRank) -> str:
-    if rank.late_low_s is None or rank.late_high_s is None:
+    if not _is_well(rank) or rank.late_low_s is None or rank.late_high_s is None:
         return UNKNOWN
     return f"{1e3 * rank.late_low_s:.2f} to {1e3 * rank.late_high_s:.2f}"
 
@@ -181,12 +186,15 @@ def process_text(rank: LiveRank) -> str:
 
 def _call(rank: LiveRank) -> str:
     """`call 7 of group 0`, and for how long the rank has made no progress."""
+    if rank.is_gone:
+        return UNKNOWN
     call = rank.call
     if len(call) > MAX_CALL:
         call = f"{call[: MAX_CALL - 3]}..."
     if rank.still_s < SHOWN_S or rank.ended:
         return call or UNKNOWN
-    return f"{call or 'none'} for {span(rank.still_s)}"
+    least = "at least " if rank.unmoved else ""
+    return f"{call or 'none'} for {least}{span(rank.still_s)}"
 
 
 def _rest(ranks: Sequence[LiveRank]) -> str:
@@ -199,10 +207,10 @@ def _rest(ranks: Sequence[LiveRank]) -> str:
         for state, count in states.most_common()
     ]
     parts = [", ".join(words)]
-    delays = [rank.late_s for rank in ranks if rank.late_s is not None]
+    delays = [rank.late_s for rank in ranks if rank.late_s is not None and _is_well(rank)]
     if delays:
         parts.append(f"late by {_late(min(delays))} to {_late(max(delays))} ms")
-    still_s = [rank.still_s for rank in ranks if rank.call]
+    still_s = [rank.still_s for rank in ranks if rank.call and not rank.is_gone]
     if still_s and max(still_s) >= SHOWN_S:
         parts.append(f"{len(still_s)} in a call, without progress for up to {span(max(still_s))}")
     return f"... {counted(len(ranks), 'more rank')}: {'; '.join(parts)}\n"

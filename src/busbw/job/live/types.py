@@ -50,6 +50,9 @@ class LiveRank(msgspec.Struct, kw_only=True, omit_defaults=True):
     still_s: Annotated[
         float, Meta(description="since a step or a call was seen to begin or end")
     ] = 0.0
+    unmoved: Annotated[
+        bool, Meta(description="none was seen since the watch began: still_s is at least so long")
+    ] = False
     stepless_s: Annotated[
         float | None, Meta(description="since a step was seen to end; null if none is counted")
     ] = None
