@@ -23,10 +23,15 @@ NOT_KNOWN = f"not known within a factor of {VAGUE}"
 WIDE = 1.0  # half-width of an interval as a share of the time
 
 
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The largest unit that gives at least 1, in seconds, and its name."""
+    fitting_units = (unit for unit in TIME_UNITS if seconds >= ROUNDED_UP * unit[0])
+    return next(fitting_units, TIME_UNITS[-1])
+
+
 def time_text(seconds: float) -> str:
     """`17.41 us`, `12.44 ms`, `1.79 s`: four digits in the largest unit that gives at least 1."""
-    fitting_units = (unit for unit in TIME_UNITS if seconds >= ROUNDED_UP * unit[0])
-    scale, unit = next(fitting_units, TIME_UNITS[-1])
+    scale, unit = time_unit(seconds)
     value = seconds / scale
     if not math.isfinite(value):
         return f"{value} {unit}"

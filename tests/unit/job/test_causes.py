@@ -83,8 +83,16 @@ def cause_of(look: JobLook) -> LiveVerdict:
         ({"blocked": 8_000.0}, "disk", "was blocked by a device (state D) for 8.000 ms"),
         ({"backward": 29_000.0, "ran": 39_000.0}, "compute", "in forward and backward by 9.000 ms"),
         ({"ran": 38_000.0}, "compute", "rank 2 needed its CPU for longer, by 8.000 ms"),
-        ({"ran": 33_000.0, "waiting": 2_000.0}, "unknown", "ran 3.050 ms, without a CPU 1.450 ms"),
-        ({"forward": 14_000.0}, "unknown", "backward 0.00 us, elsewhere 6.000 ms, as in the"),
+        (
+            {"ran": 33_000.0, "waiting": 2_000.0},
+            "unknown",
+            "the other ranks, in ms: ran 3.05, without a CPU 1.45",
+        ),
+        (
+            {"forward": 14_000.0},
+            "unknown",
+            "in ms: forward 4.00, elsewhere (as in the optimizer or other calls) 6.00",
+        ),
         # Without a CPU it is in each part for longer: that is the cause of all.
         ({"waiting": 9_900.0, "input": 9_900.0, "forward": 19_000.0}, "cpu", "waited for a CPU"),
         ({"input": 10_900.0}, "input", "waited for its DataLoader for 10.00 ms, all of the delay"),
@@ -110,6 +118,19 @@ def test_the_part_that_explains_a_delay_is_its_cause(
     assert (found.cause, found.verdict) == (cause, Verdict.WARN)
     assert why in found.why
     assert bool(found.wrong_if) == (cause != "unknown")
+
+
+def test_parts_of_an_unknown_delay_are_in_one_unit_and_none_is_below_a_hundredth() -> None:
+    own = {"ran": 33_000.0, "blocked": 99.0, "input": -180.2, "save": 101.0, "waiting": 450.0}
+    found = cause_of(look(own | {"forward": 10_050.0, "backward": 20_000.0}))
+    assert found.why == (
+        "unknown: of 10.00 ms, compared with the other ranks, in ms: ran 3.00,"
+        " in its DataLoader -0.38, in torch.save 0.10, elsewhere (as in the optimizer or other"
+        " calls) 10.23"
+    )
+    assert cause_of(look({"forward": 10_000.0})).why.endswith("other calls) 10.00")
+    alone = {LATE: RankEvidence({"ran": 50.0})}
+    assert cause_of(look(evidence=alone)).why == "unknown: its process cannot be read from here"
 
 
 def test_checkpoints_of_one_rank_are_expected() -> None:

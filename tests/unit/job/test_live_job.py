@@ -2,6 +2,7 @@
 
 import math
 import os
+import platform
 import random
 import re
 import signal
@@ -11,15 +12,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from live_job import call, steps, write, write_job
 
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
+from busbw.host import process
 from busbw.job.live import text as view
 from busbw.job.live.judge import judge
 from busbw.job.live.reader import JobFolder
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict, interval
+from busbw.pattern.rank_ends import HostEnds, RankEnd
 
 WAITING = {"entries": [call(9, ended=True), call(10)]}
 BEFORE = {"entries": [call(8, ended=True), call(9, ended=True)]}
@@ -355,6 +359,32 @@ def test_a_rank_that_was_killed_is_named_though_the_ends_of_others_were_not_seen
     assert judge(JobLook({0: alone}, 1)).suspects == [0]
     alone.signal = signal.SIGSEGV
     assert judge(JobLook({0: alone}, 1)).next.startswith("see what the rank printed last; busbw")
+
+
+def test_a_job_that_has_ended_fails_the_watch_if_a_rank_was_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = []
+    for rank, number in enumerate((signal.SIGKILL, signal.SIGTERM)):
+        with subprocess.Popen(["sleep", "60"]) as one:
+            write(tmp_path, rank, world=2, pid=one.pid)
+            end = RankEnd(
+                rank=rank,
+                pid=one.pid,
+                started=process.start_time(one.pid),
+                begin_s=1.0,
+                end_s=5.0 + rank,
+                unix_s=1767228498.0 + rank,
+                signal=number,
+            )
+            ends.append(end)
+            one.kill()
+    where = {"host": platform.node(), "pid_namespace": str(Path("/proc/self/ns/pid").readlink())}
+    noted = HostEnds(version=1, pid=1, started=1, ends=ends, **where)
+    (tmp_path / ".ends_1.json").write_bytes(msgspec.json.encode(noted))
+    assert guarded(["watch", "job", str(tmp_path), "--once"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "went first, at 2026-01-01 00:48:18 UTC, 1000 ms before another one, and was" in said
 
 
 def test_of_processes_that_are_gone_while_others_run_the_first_has_died() -> None:

@@ -29,10 +29,11 @@ from busbw.job.live.rank_use import (
 )
 from busbw.job.live.types import JobLook, LiveVerdict
 from busbw.job.live.words import link_tests
-from busbw.ui.number_formats import time_text
+from busbw.ui.number_formats import time_text, time_unit
 
 UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
 SLOW_SHARE = 0.1  # of the steps before: by which they are longer for a slow link
+LEAST_PART, DIGITS = 0.01, 2  # of a delay that is unknown: what is less is left out
 WAITS = (WAITING, BLOCKED, INPUT, SAVE)  # of which a rank that computes well has none
 _Rule = Callable[[Delay], Cause | None]
 
@@ -247,17 +248,22 @@ def _unknown(delay: Delay) -> Cause:
         BACKWARD: "backward",
         GRADIENTS: "in communication",
     }
-    parts = [
-        f"{text} {_signed(delay.more[part])}" for part, text in texts.items() if part in delay.more
-    ]
+    known = {texts[part]: delay.more[part] for part in texts if part in delay.more}
     if FORWARD in delay.more:
-        rest_us = delay.us - delay.part_us(INPUT, SAVE, FORWARD, BACKWARD, GRADIENTS)
-        parts.append(f"elsewhere {_signed(rest_us)}, as in the optimizer or other calls")
+        known["elsewhere (as in the optimizer or other calls)"] = delay.us - delay.part_us(
+            INPUT, SAVE, FORWARD, BACKWARD, GRADIENTS
+        )
+    scale, unit = time_unit(US * delay.us)
+    parts = [
+        f"{text} {US * us / scale:.{DIGITS}f}"
+        for text, us in known.items()
+        if abs(us) >= LEAST_PART * delay.us
+    ]
+    compared = f"compared with {delay.compared}, in {unit}: {', '.join(parts)}"
+    if not parts:
+        compared = f"no part has grown by {100 * LEAST_PART:g} % of it"
     return Cause(
-        UNKNOWN,
-        f"unknown: of {time_text(US * delay.us)}, compared with {delay.compared}:"
-        f" {', '.join(parts)}",
-        _test_of_largest(delay),
+        UNKNOWN, f"unknown: of {time_text(US * delay.us)}, {compared}", _test_of_largest(delay)
     )
 
 
@@ -282,10 +288,6 @@ def _unread(delay: Delay) -> str:
     if rank and rank.state and not rank.is_gone and delay.own.readings < READINGS:
         return f"not known yet: {delay.name} is read every {READ_EVERY_S:g} s"
     return "unknown: its process cannot be read from here"
-
-
-def _signed(us: float) -> str:
-    return f"-{time_text(-US * us)}" if us < 0 else time_text(US * us)
 
 
 _OF_ONE: tuple[_Rule, ...] = (starved, _input, _blocked, _checkpoint, _compute)
