@@ -12,7 +12,7 @@ from statistics import median
 from busbw.core.finding import Verdict
 from busbw.core.pattern import US
 from busbw.job.live import doing, gpu_causes
-from busbw.job.live.cpu_causes import CPU_LIST, quota_alone, starved, starved_together
+from busbw.job.live.cpu_causes import quota_alone, starved, starved_together
 from busbw.job.live.delay import GRADIENTS, MAINLY, PARTLY, Cause, Delay
 from busbw.job.live.network_causes import network, traffic
 from busbw.job.live.rank_use import (
@@ -28,7 +28,7 @@ from busbw.job.live.rank_use import (
     RankEvidence,
 )
 from busbw.job.live.types import JobLook, LiveVerdict
-from busbw.job.live.words import link_tests
+from busbw.job.live.words import CPU_LIST, longer_tests
 from busbw.ui.number_formats import time_text, time_unit
 
 UNKNOWN, COMPUTE, CHECKPOINT = "unknown", "compute", "checkpoint"
@@ -236,8 +236,7 @@ def _link(delay: Delay) -> Cause | None:
 def _unknown(delay: Delay) -> Cause:
     """What was compared, and by how much it differs."""
     if not delay.more:
-        is_alone = delay.rank is None and len({rank.host for rank in delay.look.ranks.values()}) < 2
-        return Cause(UNKNOWN, _unread(delay), CPU_LIST if is_alone else "")
+        return Cause(UNKNOWN, _unread(delay))
     texts = {
         RAN: "ran",
         WAITING: "without a CPU",
@@ -275,7 +274,7 @@ def _test_of_largest(delay: Delay) -> str:
     if delay.more[largest] < PARTLY * delay.us:
         return CPU_LIST
     if largest == GRADIENTS:
-        return link_tests(delay.look)
+        return longer_tests(delay.look)
     commands = {WAITING: CPU_LIST, BLOCKED: f"cat /proc/{delay.pid}/stack /proc/{delay.pid}/io"}
     return commands.get(largest, f"py-spy dump --pid {delay.pid} --subprocesses")
 

@@ -13,12 +13,13 @@ from busbw.host.settings import cpu_set
 from busbw.job.live.delay import MAINLY, PARTLY, Cause, Delay
 from busbw.job.live.parts import MOST_LINES
 from busbw.job.live.rank_use import BACKWARD, FORWARD, RAN, WAITING
+from busbw.job.live.words import CPU_LIST, uses_cpus_alone
 from busbw.ui.number_formats import time_text
 
 _CONTAINER = re.compile(r"/docker[-/]([0-9a-f]{12})")
 _UNIT = re.compile(r"/([^/]+\.(?:service|scope|slice))/[^/]+$")
 MOST_BUSY = 3  # processes that are named
-CPU_LIST = "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20"
+CROWDED = 0.5  # of a CPU, that other processes use
 _SET_BY = "docker --cpus, Kubernetes limits.cpu or systemd CPUQuota="
 
 
@@ -46,7 +47,13 @@ def starved_together(delay: Delay) -> Cause | None:
     waited = {rank: own.get(WAITING, 0.0) for rank, own in delay.grew.items()}
     named = {rank: us for rank, us in waited.items() if us >= PARTLY * delay.us}
     is_most = len(named) > 1 and 2 * len(named) > len(waited)
-    if delay.us <= 0 or not is_most or max(named.values()) < MAINLY * delay.us:
+    if delay.us <= 0 or not is_most:
+        return None
+    # Ranks of one host that communicate by its CPUs wait for these in communication, too.
+    is_crowded = uses_cpus_alone(delay.look) and (
+        sum(one.share for one in delay.look.host.busy or ()) >= CROWDED
+    )
+    if max(named.values()) < MAINLY * delay.us and not is_crowded:
         return None
     return _of_ranks(delay, named)
 
@@ -87,14 +94,22 @@ def _of_others(delay: Delay, why: str, ranks: Sequence[int]) -> Cause:
         return Cause("cpu", f"{why}; {none}", CPU_LIST, wrong_if)
     several = len({rank.host for rank in delay.look.ranks.values()}) > 1
     texts = [
-        f"{one.name} (process {one.pid}{f' on {one.host}' if several else ''})"
-        f" {100 * one.share:.0f} % of a CPU"
-        for one in busy
+        f"{one.name}{_place(one, several=several)} {100 * one.share:.0f} % of a CPU" for one in busy
     ]
-    pids = ",".join(str(one.pid) for one in busy if one.host == busy[0].host)
-    command = f"ps -o pid,user,etime,args -p {pids}" + (f"  # on {busy[0].host}" if several else "")
+    run = [one for one in busy if one.pid]
+    command = CPU_LIST
+    if run:
+        pids = ",".join(str(one.pid) for one in run if one.host == run[0].host)
+        where = f"  # on {run[0].host}" if several else ""
+        command = f"ps -o pid,user,etime,args -p {pids}{where}"
     text = f"{why}; other processes used these CPUs: {', '.join(texts)}"
     return Cause("cpu", text, command, wrong_if)
+
+
+def _place(one: BusyProcess, *, several: bool) -> str:
+    """Its number, and its host where there are `several`."""
+    words = [f"process {one.pid}"] * bool(one.pid) + [f"on {one.host}"] * several
+    return f" ({' '.join(words)})" if words else ""
 
 
 def _shares_cpus(one: BusyProcess, delay: Delay, rank: int) -> bool:

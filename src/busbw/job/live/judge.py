@@ -20,7 +20,7 @@ from busbw.job.live.parts import MOST_LINES, doing_lines, two_jobs_text, unknown
 from busbw.job.live.path_causes import Direction
 from busbw.job.live.process_states import OF_PROCESSES, OVER
 from busbw.job.live.types import JobLook, LiveVerdict
-from busbw.job.live.words import link_tests
+from busbw.job.live.words import link_tests, longer_tests
 from busbw.job.live.words import stack_command as _stack
 from busbw.pattern.lateness.text import late_lines, none_line
 from busbw.pattern.pending_collective import Outstanding
@@ -236,7 +236,7 @@ def _longer(look: JobLook) -> LiveVerdict | None:
         f" {time_text(US * times.usual_us)}{known}",
         (),
         _late_texts(look),
-        link_tests(look),
+        longer_tests(look),
     )
 
 

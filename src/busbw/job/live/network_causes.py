@@ -3,7 +3,7 @@
 from busbw.job.live import path_causes
 from busbw.job.live.delay import GRADIENTS, Cause, Delay
 from busbw.job.live.host_watch import PortEvidence
-from busbw.job.live.words import link_tests, rate_text
+from busbw.job.live.words import longer_tests, rate_text
 from busbw.ui.number_formats import percent_text
 
 FULL = 0.8  # of the rate of a port
@@ -55,7 +55,7 @@ def _link(delay: Delay, why: str) -> Cause:
     return Cause(
         "link",
         f"{why}; {'; '.join(seen)}",
-        link_tests(delay.look),
+        longer_tests(delay.look),
         "busbw link finds all links between these hosts equal"
         if len(hosts) > 1
         else "communication takes as long between the same ranks on another host",

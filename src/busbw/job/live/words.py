@@ -8,6 +8,8 @@ from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
 from busbw.job.live.types import JobLook, LiveRank
 
+CPU_LIST = "ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head -20"  # what uses which CPU
+
 
 def stack_command(rank: LiveRank) -> str:
     """The command that prints where its process is."""
@@ -38,6 +40,16 @@ def ended_at(ranks: Iterable[LiveRank]) -> str:
 def rate_text(per_s: float) -> str:
     """Bytes per second as `0.13 Gbit/s`."""
     return f"{8 * per_s / 1e9:.3g} Gbit/s"
+
+
+def uses_cpus_alone(look: JobLook) -> bool:
+    """Whether the ranks are on one host without GPUs: then no network connects them."""
+    return len({rank.host for rank in look.ranks.values()}) < 2 and not look.host.gpus
+
+
+def longer_tests(look: JobLook) -> str:
+    """The commands that say why communication takes longer."""
+    return CPU_LIST if uses_cpus_alone(look) else link_tests(look)
 
 
 def link_tests(look: JobLook) -> str:
