@@ -332,8 +332,7 @@ def _left_out(look: JobLook) -> list[str]:
     elif len(out) == len(waits):
         why = "no rank waited in it, as in a checkpoint of all"
     else:
-        was = "was" if len(out) == 1 else "were"
-        why = f"{_ranks(out)} {was} in no call for most of it, and the others waited"
+        why = f"the others waited for {_ranks(out)} in it"
     return [f"one step of {time_text(US * times.alone_us)} is left out: {why}"]
 
 
