@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from live_job import STEP_US, WAIT_US, steps, write
 
@@ -20,12 +21,14 @@ from busbw.host.cgroup import Quota
 from busbw.host.process_times import ProcessTimes
 from busbw.job.live.causes import explained
 from busbw.job.live.connections import Flow, PathEvidence
+from busbw.job.live.files import HostNews
 from busbw.job.live.host_watch import (
     GpuEvidence,
     HostEvidence,
     HostSamples,
     PortEvidence,
     gpus_of,
+    joined,
     strangers,
 )
 from busbw.job.live.judge import judge
@@ -401,6 +404,21 @@ def test_the_processes_that_use_the_cpus_of_waiting_ranks_are_named() -> None:
     assert found.why.endswith("; no other process that is seen there used 5 % of a CPU")
     assert found.next.startswith("ps -eLo psr,pcpu,pid,comm ")
     assert "other process" not in crowded((52e3, 44e3)).why  # it is not known yet
+
+
+def test_processes_of_several_hosts_are_named_with_their_host() -> None:
+    busy = [BusyProcess(7, "stress", 0.97, "", "g"), BusyProcess(8, "stress", 0.5, "", "h")]
+    job = look({"waiting": 9_900.0}, host=HostEvidence(busy=busy))
+    job.ranks[LATE].host = "g"
+    found = cause_of(job)
+    assert found.why.endswith(
+        "; other processes used these CPUs: stress (process 7 on g) 97 % of a CPU"
+    )
+    assert found.next == "ps -o pid,user,etime,args -p 7  # on g"
+    news = HostNews(host=HostEvidence(busy=busy, unread=[]))
+    again = msgspec.json.decode(msgspec.json.encode(news), type=HostNews)  # as of another host
+    assert again.host and again.host.busy == busy
+    assert joined({"g": again.host, "h": HostEvidence()}).busy == busy
 
 
 def test_what_used_the_cpus_may_have_ended() -> None:

@@ -50,9 +50,8 @@ def starved_together(delay: Delay) -> Cause | None:
     if delay.us <= 0 or not is_most:
         return None
     # Ranks of one host that communicate by its CPUs wait for these in communication, too.
-    is_crowded = uses_cpus_alone(delay.look) and (
-        sum(one.share for one in delay.look.host.busy or ()) >= CROWDED
-    )
+    others = sum(one.share for one in _busy_beside(delay, list(named)))
+    is_crowded = uses_cpus_alone(delay.look) and others >= CROWDED
     if max(named.values()) < MAINLY * delay.us and not is_crowded:
         return None
     return _of_ranks(delay, named)
@@ -83,12 +82,9 @@ def _each(waited: Mapping[int, float]) -> str:
 def _of_others(delay: Delay, why: str, ranks: Sequence[int]) -> Cause:
     """The cause of these ranks, with the processes that use their CPUs."""
     wrong_if = delay.same("while nothing else runs on these CPUs")
-    hosts = {delay.look.ranks[rank].host for rank in ranks}
-    known = [one for one in delay.look.host.busy or () if one.host in hosts]
     if delay.look.host.busy is None:
         return Cause("cpu", why, CPU_LIST, wrong_if)
-    busy = [one for one in known if any(_shares_cpus(one, delay, rank) for rank in ranks)]
-    busy = sorted(busy, key=lambda one: -one.share)[:MOST_BUSY]
+    busy = _busy_beside(delay, ranks)[:MOST_BUSY]
     if not busy:
         none = f"no other process that is seen there used {100 * LEAST:g} % of a CPU"
         return Cause("cpu", f"{why}; {none}", CPU_LIST, wrong_if)
@@ -104,6 +100,13 @@ def _of_others(delay: Delay, why: str, ranks: Sequence[int]) -> Cause:
         command = f"ps -o pid,user,etime,args -p {pids}{where}"
     text = f"{why}; other processes used these CPUs: {', '.join(texts)}"
     return Cause("cpu", text, command, wrong_if)
+
+
+def _busy_beside(delay: Delay, ranks: Sequence[int]) -> list[BusyProcess]:
+    """The other processes that use the CPUs of these ranks, the busiest first."""
+    known = delay.look.host.busy or ()
+    busy = [one for one in known if any(_shares_cpus(one, delay, rank) for rank in ranks)]
+    return sorted(busy, key=lambda one: -one.share)
 
 
 def _place(one: BusyProcess, *, several: bool) -> str:
