@@ -6,6 +6,7 @@ import faulthandler
 import os
 import select
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing import Pipe
@@ -132,7 +133,18 @@ def test_processes_of_the_child_end_with_it(tree: Path, tmp_path: Path) -> None:
         ).reason
     )
     stat = Path(f"/proc/{note.read_text()}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+    deadline = time.monotonic() + PATIENT_S
+    while _runs(stat) and time.monotonic() < deadline:  # it was killed, and may not know it yet
+        time.sleep(0.01)
+    assert not _runs(stat)
+
+
+def _runs(stat: Path) -> bool:
+    """Whether the process with this file has not ended."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_the_child_ends_with_its_parent() -> None:
