@@ -27,7 +27,43 @@ def bound(
 
     `hosts` has the host of each rank.
     """
-    within, between = _busiest(matrix, hosts)
+    return _larger(*_busiest(matrix, hosts), fabric)
+
+
+def relayed_bound(
+    matrix: Sequence[Sequence[int]],
+    to_hosts: Sequence[Sequence[int]],
+    per_host: int,
+    fabric: Fabric,
+) -> LeastTime | None:
+    """The bound if a row crosses to another host once, and is passed on there over the links
+    between GPUs, as kernels such as those of DeepEP do.
+
+    `to_hosts` has the bytes from each rank to each host. A row arrives at the rank with the number
+    of its sender within the host (rail), which passes it on to the ranks of its experts.
+    """
+    out_of_host: dict[int, int] = defaultdict(int)
+    into_host: dict[int, int] = defaultdict(int)
+    for sender, row in enumerate(to_hosts):
+        for host, size in enumerate(row):
+            if host != sender // per_host:
+                out_of_host[sender // per_host] += size
+                into_host[host] += size
+    out_of_rank: dict[int, int] = defaultdict(int)
+    into_rank: dict[int, int] = defaultdict(int)
+    for sender, row in enumerate(matrix):
+        for receiver, size in enumerate(row):
+            passing_on = receiver // per_host * per_host + sender % per_host
+            if passing_on != receiver:
+                out_of_rank[passing_on] += size
+                into_rank[receiver] += size
+    within = max((*out_of_rank.values(), *into_rank.values()), default=0)
+    between = max((*out_of_host.values(), *into_host.values()), default=0)
+    return _larger(within, between, fabric)
+
+
+def _larger(within: int, between: int, fabric: Fabric) -> LeastTime | None:
+    """The term that takes longer, of those whose link is known and carries any."""
     terms = [
         _least_time("X/B", within, fabric.gpu, fabric.gpu_link),
         _least_time("Y/I", between, fabric.nics, fabric.nic_link),

@@ -4,7 +4,7 @@ Combine moves the rows of dispatch the other way, and links carry as much in bot
 row stands for both.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
@@ -15,11 +15,14 @@ from busbw.core.errors import UsageError
 from busbw.core.shown import Shown
 from busbw.core.sizes import counted
 from busbw.model.systems import System
-from busbw.moe.bound import bound
+from busbw.moe.bound import bound, relayed_bound
 from busbw.moe.types import MoeSpec
-from busbw.moe.volumes import DISPATCH, volumes
+from busbw.moe.volumes import DISPATCH, host_rows, volumes
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, micro_text, text_or_unknown
+
+if TYPE_CHECKING:
+    from busbw.moe.draws import Array
 
 DEFINITIONS = (
     "least: us, the bytes of the busiest rank or host over what its links carry",
@@ -27,6 +30,11 @@ DEFINITIONS = (
     "recv: GB/s of rows that a rank receives (combine: returns), its own included",
     "sel: GB/s of tokens x top-k rows, as if each choice got a row of its own",
     "imb: imbalance, the received rows of the rank with the most over the mean",
+)
+OF_RELAYED = (
+    "relayed: us, the same if a token crosses once to each host, and is passed on there over the"
+    " links between GPUs, as DeepEP does",
+    "hosts: GB/s of the rows that a rank then sends to hosts, its own included, in that time",
 )
 
 
@@ -42,6 +50,21 @@ class EstimatedExchange(msgspec.Struct, kw_only=True):
         float | None, Meta(description="the least time of the exchange; null with one rank")
     ] = None
     bound: Annotated[str, Meta(description="formula of the bound with its numbers")] = ""
+    relayed_s: Annotated[
+        float | None,
+        Meta(
+            description="the least time if a token crosses once to each host and is passed on"
+            " there; null on one host"
+        ),
+    ] = None
+    relayed: Annotated[str, Meta(description="formula of that with its numbers")] = ""
+    hosts_bytes: Annotated[
+        int,
+        Meta(
+            description="bytes of the rows that a rank then sends to hosts, its own included; 0 on"
+            " one host"
+        ),
+    ] = 0
 
 
 class MoeEstimate(
@@ -84,6 +107,10 @@ def estimate(spec: MoeSpec, system: System, name: str, ranks: int | None) -> Moe
     for size in sizes:
         moved = volumes(ids[:, :size], spec.experts, row_bytes)
         least = bound(moved.matrix(DISPATCH), host_of_rank, fabric)
+        to_hosts = _bytes_to_hosts(ids[:, :size], spec.experts, row_bytes, per_host)
+        relayed = None
+        if hosts > 1:
+            relayed = relayed_bound(moved.matrix(DISPATCH), to_hosts, per_host, fabric)
         row = EstimatedExchange(
             tokens=size,
             wire_bytes=moved.wire_bytes(DISPATCH),
@@ -92,9 +119,17 @@ def estimate(spec: MoeSpec, system: System, name: str, ranks: int | None) -> Moe
             imbalance=moved.imbalance,
             bound_s=least.time_s if least else None,
             bound=least.text if least else "",
+            relayed_s=relayed.time_s if relayed else None,
+            relayed=relayed.text if relayed else "",
+            hosts_bytes=max(map(sum, to_hosts)) if hosts > 1 else 0,
         )
         found.rows.append(row)
     return found
+
+
+def _bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -> list[list[int]]:
+    """From each rank to each host, if a token is sent once to a host."""
+    return [[rows * row_bytes for rows in of_rank] for of_rank in host_rows(ids, experts, per_host)]
 
 
 def text(found: MoeEstimate, width: int | None = None) -> str:
@@ -111,7 +146,12 @@ def text(found: MoeEstimate, width: int | None = None) -> str:
         for row in found.rows[-1:]
     ]
     lines = [*DEFINITIONS, *least]
-    table = aligned(_COLUMNS, found.rows, width)
+    columns = _COLUMNS
+    if found.hosts > 1:
+        columns = [*_COLUMNS[:3], *_RELAYED, *_COLUMNS[3:]]
+        lines = [DEFINITIONS[0], *OF_RELAYED, *DEFINITIONS[1:], *least]
+        lines += [f"relayed at {row.tokens} tokens: {row.relayed}" for row in found.rows[-1:]]
+    table = aligned(columns, found.rows, width)
     return wrapped(head, width) + f"\n{table}" + wrapped("\n" + "\n".join(lines) + "\n", width)
 
 
@@ -128,6 +168,14 @@ def _rate_column(title: str, field: str) -> Column:
     return Column(title=title, value=value)
 
 
+def _hosts_text(row: EstimatedExchange) -> str:
+    return bandwidth_text(row.hosts_bytes / row.relayed_s) if row.relayed_s else "-"
+
+
+_RELAYED = [
+    Column(title="relayed", value=lambda row: text_or_unknown(row.relayed_s, micro_text)),
+    Column(title="hosts", value=_hosts_text),
+]
 _COLUMNS = [
     Column(title="tokens", value=lambda row: row.tokens),
     Column(title="wire MB", value=lambda row: f"{row.wire_bytes / 1e6:.2f}"),

@@ -10,6 +10,9 @@ received    bytes of all rows that a rank receives in dispatch, and returns in c
             included, of the rank with the most: what the intranode test of DeepEP counts
 selections  tokens x top-k rows of a rank, as if each chosen expert got a row of its own: what the
             low-latency test of DeepEP counts
+hosts       bytes of the rows that a rank sends to hosts, a token once to each host that has any of
+            its experts, its own included, of the rank with the most: what the test of DeepEP 2
+            counts between hosts (scale-out)
 
 Source: the tests of that name in github.com/deepseek-ai/DeepEP.
 """
@@ -85,3 +88,15 @@ def volumes(ids: "Array", experts: int, row_bytes: int) -> Volumes:
     _, tokens, top_k = ids.shape
     rows = destinations(ids, experts).sum(axis=1)
     return Volumes(rows.tolist(), row_bytes, tokens * top_k)
+
+
+def host_rows(ids: "Array", experts: int, per_host: int) -> list[list[int]]:
+    """The tokens of each rank that go to each host, if a token is sent once to a host and passed on
+    there. `per_host` is the number of ranks of a host; hosts have consecutive ranks.
+    """
+    goes = destinations(ids, experts)
+    ranks, tokens, _ = goes.shape
+    rows: list[list[int]] = (
+        goes.reshape(ranks, tokens, ranks // per_host, per_host).max(axis=3).sum(axis=1).tolist()
+    )
+    return rows

@@ -50,6 +50,25 @@ def test_more_hosts_are_bound_by_their_nics() -> None:
     assert "NICs of each host, 8 x 50 GB/s" in largest.bound
 
 
+@pytest.mark.parametrize(("hosts", "published"), [(2, 90), (4, 61)])
+def test_published_rates_of_deepep_are_below_the_bound_of_their_definition(
+    hosts: int, published: int
+) -> None:
+    """8K tokens, hidden 7168, top-8, eight 400 Gbit/s NICs: DeepEP's README of version 2. A token
+    goes to nearly each host, of which one is its own: at most 50 GB/s x hosts / (hosts - 1).
+    """
+    spec = MoeSpec(tokens=(8192, 8192), hidden=7168, experts=256, top_k=8)
+    found = estimate(spec, with_nics(parse_system("h100x8"), "8x400G"), "h100x8", 8 * hosts)
+    (row,) = found.rows
+    assert row.relayed_s is not None and row.bound_s is not None
+    rate = row.hosts_bytes / row.relayed_s
+    assert rate == pytest.approx(50e9 * hosts / (hosts - 1), rel=0.01)
+    assert 0.85 < published * 1e9 / rate < 1
+    assert row.relayed_s < row.bound_s
+    assert "  relayed" in text(found, 80)
+    assert max(map(len, text(found, 80).splitlines())) <= 80
+
+
 def test_part_of_a_host_is_one_host() -> None:
     assert estimate(SMALL, H200, "h200x8", 4).hosts == 1
     assert estimate(SMALL, H200, "h200x8", 1).rows[0].bound_s is None

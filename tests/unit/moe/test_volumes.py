@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.model.fabric import Fabric
-from busbw.moe.bound import bound
+from busbw.moe.bound import bound, relayed_bound
 from busbw.moe.draws import Array, draw
 from busbw.moe.plan import STRIDE, rank_plan
 from busbw.moe.routing import UNIFORM, ZIPF, Routing
-from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, volumes
+from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, host_rows, volumes
 
 PER_RANK = 4  # experts
 
@@ -53,6 +53,21 @@ def test_volumes_are_those_of_a_count(ids: Array) -> None:
     assert found.imbalance == pytest.approx(max(received) / (sum(received) / ranks))
     assert tokens <= min(sent)  # each token goes somewhere
     assert max(sent) <= tokens * min(top_k, ranks)
+
+
+@given(routed(), st.integers(1, 3))
+def test_a_token_goes_once_to_each_host_of_its_experts(ids: Array, per_host: int) -> None:
+    ranks = len(ids) // per_host * per_host
+    if not ranks:
+        return
+    experts = ranks * PER_RANK
+    kept = ids[:ranks] % experts  # of ranks that fill their hosts
+    counted = [[0] * (ranks // per_host) for _ in range(ranks)]
+    for sender, tokens in enumerate(kept.tolist()):
+        for token in tokens:
+            for host in {expert // PER_RANK // per_host for expert in token}:
+                counted[sender][host] += 1
+    assert host_rows(kept, experts, per_host) == counted
 
 
 @given(routed())
@@ -118,6 +133,18 @@ def test_bound_is_that_of_the_busiest_rank_or_host() -> None:
     assert within is not None
     assert within.time_s == pytest.approx((30 + 5 + 40) / 10)  # into the last rank
     assert within.text.startswith("X/B = ")
+
+
+def test_relayed_rows_cross_once_and_are_passed_on_by_the_rank_of_the_same_number() -> None:
+    to_hosts = [[19, 40], [10, 8], [3, 49], [2, 10]]
+    between = relayed_bound(MATRIX, to_hosts, 2, FABRIC)
+    assert between is not None
+    assert between.time_s == pytest.approx((40 + 8) / 5)
+    # Rank 3 gets 30 from rank 0, whose rows arrive at rank 2, and 40 from rank 2 itself.
+    within = relayed_bound(MATRIX, [[0, 0]] * 4, 2, FABRIC)
+    assert within is not None
+    assert within.text.startswith("X/B = ")
+    assert within.time_s == pytest.approx((30 + 40) / 10)
 
 
 def test_bound_without_a_byte_or_a_rate_is_unknown() -> None:
