@@ -59,6 +59,21 @@ def test_scattered_blocks_arrive_in_one_group_and_in_one_message(
     assert "GB/s of a transfer of 8 blocks of the size:" in done.out
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["-b", "64K", "-e", "1K"], "--minbytes 65536 is larger than --maxbytes 1024"),
+        (["--backends", "gloo,gloo"], "gloo is named twice"),
+    ],
+)
+def test_contradictions_are_refused_before_ranks_start(
+    words: list[str], error: str, here: Callable[..., Any]
+) -> None:
+    done = here("busbw", "backends", *words, "--dry-run")
+    assert done.code == 2
+    assert error in done.err
+
+
 def test_blocks_are_of_sendrecv_alone(here: Callable[..., Any]) -> None:
     done = here("busbw", "backends", "--blocks", "8", "--dry-run")
     assert done.code == 2

@@ -18,7 +18,7 @@ from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size
 from busbw.launch import environment
 from busbw.measure.events import Event, Started
-from busbw.measure.sink import Sink
+from busbw.measure.sink import INTERRUPTED, TERMINATED, Sink
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 
@@ -60,8 +60,8 @@ class _Attempt(Sink):
         self._shown.error(text)
 
     def run_aborted(self, reason: str) -> str:
-        """Kept back: `measure` says it if the job is not started again."""
-        return ""
+        """A failure is kept back: `measure` says it if the job is not started again."""
+        return self._shown.run_aborted(reason) if reason in (INTERRUPTED, TERMINATED) else ""
 
 
 def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:

@@ -31,7 +31,7 @@ from busbw.engines.base import CollectiveCall, Engine, Launch, Probe
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing, plan, verification
 from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
-from busbw.measure.events import Emit, Ended, EnterPhase, Started, now
+from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.plan import Calls
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.progress import Progress
@@ -115,6 +115,7 @@ class BackendsRun:
         asked = self._job.backends or [
             row.name for row in of_job if self._job.blocks or not row.of_blocks
         ]
+        self._asked = len(asked)
         for name in asked:
             reason = self._open(backend(name), stack, on_gpus=on_gpus)
             if reason:
@@ -167,7 +168,7 @@ class BackendsRun:
         """Allocate its buffers, and keep it; returns why that failed."""
         job = settled(self._job, engine)
         memory = engine.memory_bytes()
-        share = memory // len(self._job.backends or BACKENDS) if memory else None
+        share = memory // self._asked if memory else None
         most = msgspec.structs.replace(job.sweep, max_bytes=job.sweep.max_bytes * self._moved)
         largest = plan.capped_max(most, share)
         largest = int(self._control.reduce_all([float(largest)], "min")[0])
@@ -233,6 +234,8 @@ class BackendsRun:
         job = self._job
         room = min(opened.bytes for opened in self._opened) // self._moved
         largest = min(job.sweep.max_bytes, room)
+        if largest < job.sweep.max_bytes and self._control.process == 0:
+            self._emit(Note(f"note: sizes above {short_size(largest)} do not fit in the memory"))
         for size in sizes(job.sweep, largest):
             if size not in job.done:
                 self._measure(size)

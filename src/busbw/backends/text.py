@@ -3,11 +3,13 @@
 from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
 from busbw.backends.verdicts import Fastest, beaten, fastest
 from busbw.core.collectives import BY_NAME
+from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
 
 REFUSED, WRONG = "-", "wrong"
+IMPRECISE = 0.1  # of a time
 
 
 def render(result: BackendsResult, width: int | None = None) -> str:
@@ -68,7 +70,15 @@ def figure_text(result: BackendsResult, row: BackendsRow, backend: str, mode: st
     if time.cell.wrong:
         return WRONG
     cell = time.cell
-    return bandwidth_text(cell.algbw) if result.blocks else micro_text(cell.time_s)
+    text = bandwidth_text(cell.algbw) if result.blocks else micro_text(cell.time_s)
+    return text if _is_precise(cell) else f"~{text}"
+
+
+def _is_precise(cell: Cell) -> bool:
+    """Whether its interval reaches to at most a tenth on either side."""
+    if cell.low_s is None or cell.high_s is None:
+        return True
+    return cell.high_s - cell.low_s <= 2 * IMPRECISE * cell.time_s
 
 
 def fastest_text(best: Fastest | None, default: str) -> str:
@@ -77,11 +87,9 @@ def fastest_text(best: Fastest | None, default: str) -> str:
         return REFUSED
     if not best.sure:
         return " or ".join(sorted({best.backend, *best.alike}, key=lambda name: name != default))
-    if best.backend == default:
-        return default
-    interval = ""
-    if best.low is not None and best.high is not None:
-        interval = f" ({ratio_text(best.low)}-{ratio_text(best.high)})"
+    if best.low is None or best.high is None:  # it is the default, or that has no time
+        return best.backend
+    interval = f" ({ratio_text(best.low)}-{ratio_text(best.high)})"
     return f"{best.backend} {ratio_text(best.ratio)}x{interval}"
 
 
@@ -94,7 +102,8 @@ def ratio_text(ratio: float) -> str:
 
 def foot(result: BackendsResult) -> list[str]:
     """The choice by size, what was left out, and where the default is beaten."""
-    lines = [
+    lines = legend(result)
+    lines += [
         f"{'in graphs' if mode == GRAPH else 'eager'}: {ranges(result, mode)}"
         for mode in result.modes()
     ]
@@ -104,6 +113,8 @@ def foot(result: BackendsResult) -> list[str]:
         for choice in beaten(result)
     ]
     lines += bound(result)
+    if result.rows and not result.complete:
+        lines.append("the run did not end; these rows are what was measured")
     lines += [f"left out: {name}: {reason}" for name, reason in result.left_out.items()]
     lines += refused(result)
     return lines
@@ -127,14 +138,35 @@ def bound(result: BackendsResult) -> list[str]:
     ]
 
 
+def legend(result: BackendsResult) -> list[str]:
+    """What the columns mean, where it is not said elsewhere."""
+    lines = []
+    if len(result.backends) > 1:
+        lines.append(
+            f"x: the time of {result.default} over that of the fastest, with its interval; `or`:"
+            " they cannot be told apart"
+        )
+    cells = [time.cell for row in result.rows for time in row.times if time.cell]
+    if not all(map(_is_precise, cells)):
+        lines.append(f"~: less precise than {IMPRECISE:.0%}, as beside other programs")
+    return lines
+
+
 def ranges(result: BackendsResult, mode: str) -> str:
     """`one-shot to 256 KiB, then nccl`."""
     found = [choice for choice in result.choices if choice.mode == mode]
     if not found:
         return "nothing was measured"
     *first, last = found
-    texts = [f"{choice.backend} to {format_size(choice.last_bytes)}" for choice in first]
-    return ", ".join([*texts, f"then {last.backend}" if first else f"{last.backend} at all sizes"])
+    texts = [f"{_chosen(choice)} to {format_size(choice.last_bytes)}" for choice in first]
+    return ", ".join(
+        [*texts, f"then {_chosen(last)}" if first else f"{_chosen(last)} at all sizes"]
+    )
+
+
+def _chosen(choice: Choice) -> str:
+    """`nccl (not decided)`, where another one may be as fast."""
+    return choice.backend if choice.sure else f"{choice.backend} (not decided)"
 
 
 def refused(result: BackendsResult) -> list[str]:

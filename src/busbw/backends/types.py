@@ -56,7 +56,8 @@ class BackendsRow(msgspec.Struct, kw_only=True):
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """What to use from one size to another, for an engine to read.
 
-    `ratio` is the default's time over this one's, the smallest and the largest of these sizes.
+    `ratio` is the default's time over this one's, the smallest and the largest of these sizes. It
+    is not `sure` where the default may be as fast: then that is named.
     """
 
     mode: str
@@ -64,6 +65,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     last_bytes: int
     backend: str
     ratio: tuple[float, float]
+    sure: bool = True
 
 
 class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):

@@ -42,17 +42,11 @@ def fastest(row: BackendsRow, mode: str, default: str) -> Fastest | None:
     others = [name for name in times if name != best]
     family = max(len(others), 1)
     alike = tuple(name for name in others if not _is_slower(times[best], times[name], family))
-    base = times.get(default, times[best])
-    change = shift(times[best], base, LIMITS.confidence, family)
-    ratio = change.ratio if best != default else 1.0
-    return Fastest(
-        backend=best,
-        time_s=median(times[best]),
-        ratio=ratio,
-        low=change.low if best != default else None,
-        high=change.high if best != default else None,
-        alike=alike,
-    )
+    found = Fastest(backend=best, time_s=median(times[best]), ratio=1.0, alike=alike)
+    if best == default or default not in times:
+        return found
+    change = shift(times[best], times[default], LIMITS.confidence, family)
+    return msgspec.structs.replace(found, ratio=change.ratio, low=change.low, high=change.high)
 
 
 def _is_right(time: BackendTime, mode: str) -> bool:
@@ -73,50 +67,52 @@ def _is_slower(best: Sequence[float], other: Sequence[float], family: int) -> bo
     return change.p <= LIMITS.level and change.ratio >= relevant(LIMITS)
 
 
-def recommended(row: BackendsRow, mode: str, default: str) -> str:
-    """The fastest, or the default if that may be as fast; '' if none was measured."""
+def recommended(row: BackendsRow, mode: str, default: str) -> tuple[str, bool]:
+    """The fastest, or the default if that may be as fast, and whether it is sure; '' if none was
+    measured.
+    """
     best = fastest(row, mode, default)
     if best is None:
-        return ""
-    return default if default in best.alike else best.backend
+        return "", False
+    if default in best.alike:
+        return default, False
+    return best.backend, best.backend != default or best.sure
 
 
 def choices(result: BackendsResult) -> list[Choice]:
     """The recommended backends as ranges of sizes, by mode."""
-    found = list[Choice]()
-    for mode in result.modes():
-        by_backend = groupby(
-            (row for row in result.rows if recommended(row, mode, result.default)),
-            key=lambda row, mode=mode: recommended(row, mode, result.default),  # type: ignore[misc]
+    return [choice for mode in result.modes() for choice in _ranges(result, mode, result.rows)]
+
+
+def _ranges(result: BackendsResult, mode: str, rows: Sequence[BackendsRow]) -> Iterable[Choice]:
+    """Neighboring sizes with the same recommendation."""
+    default = result.default
+    for (backend, sure), alike in groupby(rows, lambda row: recommended(row, mode, default)):
+        same = list(alike)
+        if not backend:
+            continue
+        found = [best for row in same if (best := fastest(row, mode, default))]
+        ratios = [best.ratio if backend != default else 1.0 for best in found]
+        yield Choice(
+            mode=mode,
+            first_bytes=same[0].size_bytes,
+            last_bytes=same[-1].size_bytes,
+            backend=backend,
+            ratio=(min(ratios), max(ratios)),
+            sure=sure,
         )
-        for backend, rows in by_backend:
-            found.append(_choice(result, mode, backend, list(rows)))
-    return found
-
-
-def _choice(result: BackendsResult, mode: str, backend: str, rows: Sequence[BackendsRow]) -> Choice:
-    ratios = list(_ratios(rows, mode, backend, result.default))
-    return Choice(
-        mode=mode,
-        first_bytes=rows[0].size_bytes,
-        last_bytes=rows[-1].size_bytes,
-        backend=backend,
-        ratio=(min(ratios, default=1.0), max(ratios, default=1.0)),
-    )
-
-
-def _ratios(rows: Iterable[BackendsRow], mode: str, backend: str, default: str) -> Iterable[float]:
-    """The default's time over the backend's, at each size that has both."""
-    for row in rows:
-        own, base = row.of(backend, mode), row.of(default, mode)
-        if own and own.cell and base and base.cell:
-            yield base.cell.time_s / own.cell.time_s
 
 
 def beaten(result: BackendsResult) -> list[Choice]:
-    """Where the default is surely slower than another by over 10 %."""
+    """Where the default was measured, and is surely slower than another one by over 10 %."""
+    found = list[Choice]()
+    for mode in result.modes():
+        rows = [row for row in result.rows if _has_time(row.of(result.default, mode))]
+        found += _ranges(result, mode, rows)
     return [
-        choice
-        for choice in result.choices
-        if choice.backend != result.default and choice.ratio[1] > BEATEN
+        choice for choice in found if choice.backend != result.default and choice.ratio[1] > BEATEN
     ]
+
+
+def _has_time(time: BackendTime | None) -> bool:
+    return time is not None and time.cell is not None

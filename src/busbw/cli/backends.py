@@ -22,7 +22,7 @@ from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, LIMIT_S
 from busbw.core.result import Outcome
-from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.sweep import Sampling, SweepSpec, check_spec
 from busbw.measure.events import Ended, Event
 from busbw.measure.record import RunRecord
 from busbw.measure.target import LaunchTarget
@@ -156,11 +156,12 @@ def command(
             collective=name, sampling=Sampling(precision=0.0, max_time_s=max_time_s), **sweep
         ),
         unset=unset,
-        backends=[backend(one.strip()).name for one in names.split(",") if one.strip()],
+        backends=_parse_names(names),
         in_graph=in_graph,
         copies=copies,
         blocks=blocks,
     )
+    check_spec(job.sweep, strict=True)
     if dry_run:
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)
@@ -168,3 +169,12 @@ def command(
     with finishing(record, partial(keep, asked=history)):
         result = measure(job, where, output)
     return int(exit_code(result))
+
+
+def _parse_names(text: str) -> list[str]:
+    """UsageError for an unknown backend, or one that is named twice."""
+    names = [backend(one.strip()).name for one in text.split(",") if one.strip()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"--backends {text}: {twice[0]} is named twice", "name each once")
+    return names

@@ -19,7 +19,7 @@ from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, LIMIT_S
 from busbw.core.result import Outcome
-from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.sweep import Sampling, SweepSpec, check_spec
 from busbw.measure.events import Ended, Event
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
@@ -138,6 +138,7 @@ def command(
         ctas=_parse_ctas(ctas),
         rounds=rounds,
     )
+    check_spec(job.sweep, strict=True)
     if dry_run:
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)

@@ -12,7 +12,7 @@ from busbw.engines.base import CollectiveCall, Engine, Launch, Probe
 from busbw.engines.torch import TorchEngine
 from busbw.launch.control import Control
 from busbw.measure import plan, verification
-from busbw.measure.events import Emit, Ended, EnterPhase, Started, now
+from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.plan import Calls
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.progress import Progress
@@ -57,6 +57,8 @@ class OverlapRun:
         together: Together = InThreads()
         if engine.asynchronous:
             together = OnStreams(engine, self._control, self._job.sweep.timeout)
+        if largest < self._job.sweep.max_bytes and self._control.process == 0:
+            self._emit(Note(f"note: sizes above {short_size(largest)} do not fit in the memory"))
         for size in sizes(self._job.sweep, largest):
             collective = TimedSide(
                 self._job.sweep.collective, _launches(engine, calls, size, largest)

@@ -50,7 +50,8 @@ def slowdown_text(side: OverlapSide) -> str:
 
 
 def gain_text(row: OverlapRow) -> str:
-    return f"{row.gain:.2f}"
+    """`1.57`; `-` where a slowdown has no upper limit."""
+    return f"{row.gain:.2f}" if row.collective.is_covered and row.load.is_covered else "-"
 
 
 def foot(result: OverlapResult) -> str:
@@ -63,6 +64,8 @@ def foot(result: OverlapResult) -> str:
     ]
     if not all(row.collective.is_covered and row.load.is_covered for row in result.rows):
         lines.append(">: the other side ended before, so that the slowdown beside it is larger")
+    if result.rows and not result.complete:
+        lines.append("the run did not end; these rows are what was measured")
     if result.is_wrong:
         lines.append("FAIL    the collective gave wrong data beside the load")
     return "\n".join(lines) + "\n"

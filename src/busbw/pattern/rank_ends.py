@@ -5,13 +5,14 @@
 import math
 import signal
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
+from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import counted
 from busbw.pattern.unfinished import RankProcess, rank_processes
 from busbw.ui.number_formats import time_text
@@ -116,10 +117,16 @@ def how(number: int, code: int, *, ended: bool) -> str:
 
 def notes(folder: Path) -> list[str]:
     """Of each host which rank went first, if it did not end well; none for ranks that were told to
-    end.
+    end. Where a rank has left nothing, none is said to be the first.
     """
     ends, of_hosts = all_ends(folder), defaultdict[str, dict[int, _Ended]](dict)
-    for rank in rank_processes(folder):
+    ranks = list(rank_processes(folder))
+    if lost := missing(ranks):
+        return [
+            f"{ranks_text(lost)} left no record: which rank went first is unknown here, and may"
+            " stand in the launcher's output"
+        ]
+    for rank in ranks:
         end = ends.get((rank.host, rank.pid_namespace, rank.pid, rank.started))
         of_hosts[rank.host][rank.rank] = rank, end
     said = sorted(found for ranks in of_hosts.values() for found in _first(ranks))
@@ -127,6 +134,12 @@ def notes(folder: Path) -> list[str]:
     if len(said) > MOST_HOSTS:
         texts.append(f"ranks of {counted(len(said) - MOST_HOSTS, 'more host')} did not end well")
     return texts
+
+
+def missing(ranks: Sequence[RankProcess]) -> list[int]:
+    """The ranks of the job that left nothing, as one that ended soon after its start."""
+    there = {rank.rank for rank in ranks}
+    return sorted(set(range(max((rank.world for rank in ranks), default=0))) - there)
 
 
 _Ended = tuple[RankProcess, RankEnd | None]

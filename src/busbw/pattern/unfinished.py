@@ -27,6 +27,7 @@ class RankProcess(msgspec.Struct):
     started: int
     pid_namespace: str
     ended: bool
+    world: int = 0  # ranks of the job; 0 if unknown
 
 
 def is_unfinished(folder: Path) -> bool:

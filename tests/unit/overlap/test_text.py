@@ -32,6 +32,7 @@ def result(*rows: OverlapRow) -> OverlapResult:
         load="gemm",
         load_text="a product of two matrices of 4096 x 4096 bfloat16",
         rows=list(rows),
+        complete=True,
         library=EngineLibrary("torch", 22809, {"torch": "2.11.0", "backend": "nccl"}),
         world=World([RankDevice(rank, 1, "h", rank, "", "GPU") for rank in range(2)], 2),
     )
@@ -96,4 +97,11 @@ def test_a_side_that_the_other_one_did_not_outlast_has_a_lower_limit() -> None:
     measured.collective = msgspec.structs.replace(measured.collective, uncovered=SAMPLES // 2)
     text = render(result(measured), 80)
     assert "1 MiB  100.1 us  >1.50x " in text
+    assert " -\n" in text  # no gain
     assert ">: the other side ended before, so that the slowdown beside it is larger" in text
+
+
+def test_a_run_that_did_not_end_says_so() -> None:
+    measured = result(row())
+    measured.complete = False
+    assert "the run did not end; these rows are what was measured" in render(measured, 80)

@@ -100,6 +100,19 @@ def test_the_rank_that_went_first_is_named_though_nobody_watched(
     assert (later(tmp_path).verdict, rank_ends.notes(tmp_path)) == (Verdict.UNKNOWN, [])
 
 
+def test_no_rank_is_the_first_where_another_one_left_nothing(tmp_path: Path, start: Start) -> None:
+    """Rank 2 was killed before it wrote anything."""
+    processes = start()
+    ranks(tmp_path, processes[:2], world=3)
+    watch = watching(tmp_path)
+    end(tmp_path, processes[0], signal.SIGKILL)
+    end(tmp_path, processes[1], signal.SIGTERM)
+    watch.__exit__()
+    assert not later(tmp_path).suspects
+    (note,) = rank_ends.notes(tmp_path)
+    assert note.startswith("rank 2 left no record: which rank went first is unknown")
+
+
 def test_ends_that_were_seen_together_name_none(tmp_path: Path, start: Start) -> None:
     processes = start()
     ranks(tmp_path, processes)

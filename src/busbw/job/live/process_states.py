@@ -37,7 +37,7 @@ def _over(look: JobLook) -> LiveVerdict | None:
     kind, text = OVER, "the job has ended"
     if look.has_launcher:
         kind, text = "ended", "all ranks have ended, and their launcher still runs"
-    first, gap_s = _first_gone(ranks)
+    first, gap_s = _first_gone(look, ranks)
     by_calls = None if _was_killed(first) else fault(look, first)
     found = LiveVerdict(
         Verdict.UNKNOWN,
@@ -79,8 +79,11 @@ def _went_first(found: LiveVerdict, look: JobLook, first: LiveRank, gap_s: float
 
 def _killed(look: JobLook) -> list[LiveRank]:
     """The ranks that were killed while others did not fail, though it is not known who went first;
-    [] of a job that was told to end, or all of whose ranks were killed.
+    [] of a job that was told to end, all of whose ranks were killed, or of which a rank has left
+    nothing.
     """
+    if len(look.ranks) < look.world:
+        return []
     killed = [rank for rank in look.ranks.values() if rank.signal in KILLS and not rank.ended]
     others = [rank for rank in look.ranks.values() if rank not in killed]
     if look.order or (len(killed) > 1 and not others):
@@ -122,10 +125,12 @@ def _was_killed(first: LiveRank | None) -> bool:
     return first is not None and not first.ended and first.signal not in (0, signal.SIGABRT)
 
 
-def _first_gone(gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
+def _first_gone(look: JobLook, gone: Sequence[LiveRank]) -> tuple[LiveRank | None, float]:
     """Which of these processes ended before all others, and how long before: None, if that was not
-    seen or they ended together.
+    seen, they ended together, or a rank has left nothing.
     """
+    if len(look.ranks) < look.world:
+        return None, 0.0
     rank, gap_s = first_of({rank.rank: rank.end_s for rank in gone})
     return next((one for one in gone if one.rank == rank), None), gap_s
 
@@ -151,11 +156,11 @@ def _dead(look: JobLook) -> LiveVerdict | None:
     if not dead:
         return None
     # one that left early may have been the first
-    cause, _ = _first_gone([rank for rank in look.ranks.values() if rank.is_gone])
+    cause, _ = _first_gone(look, [rank for rank in look.ranks.values() if rank.is_gone])
     by_calls = None if _was_killed(cause or dead[0]) else fault(look, cause)
     if by_calls:
         return by_calls
-    first, _ = _first_gone(dead)
+    first, _ = _first_gone(look, dead)
     dead = [first] if first else dead
     alive = [rank.rank for rank in look.ranks.values() if not (rank.has_ended or rank.unknown_s)]
     others = f"; {_ranks(alive)} still {'runs' if len(alive) == 1 else 'run'}" if alive else ""
