@@ -1,6 +1,5 @@
 """`busbw backends`: which implementation of a collective is the fastest at which size."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,38 +8,23 @@ import click
 from busbw.backends import text as backends_text
 from busbw.backends.driver import measure
 from busbw.backends.registry import BACKENDS, backend
-from busbw.backends.types import IN_GRAPH, BackendsJob, BackendsResult
+from busbw.backends.types import IN_GRAPH, BackendsJob
 from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import Seconds, argv, is_given
-from busbw.cli.options.sweep import sweep_option
-from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
-from busbw.cli.streams import print_out
-from busbw.cli.terminal import width
+from busbw.cli.options.sweep import sweep_options
+from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, LIMIT_S
-from busbw.core.result import Outcome
+from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_spec
-from busbw.measure.events import Ended, Event
 from busbw.measure.record import RunRecord
 from busbw.measure.target import LaunchTarget
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_factor": 2, "datatype": "bfloat16"}
 MAX_TIME_S = 0.2  # of each backend, size and mode
 BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
-
-
-class BackendsOutput(RunOutput):
-    """Prints the tables when all sizes are measured."""
-
-    def show(self, event: Event, result: Outcome) -> None:
-        if isinstance(event, Ended) and isinstance(result, BackendsResult):
-            print_out(backends_text.render(result, width()))
-
-
-OUTPUTS = {"table": BackendsOutput, "json": JsonOutput}
 
 
 @click.command(
@@ -91,25 +75,8 @@ OUTPUTS = {"table": BackendsOutput, "json": JsonOutput}
     show_default=True,
     help="give up after this time without a completed operation, on a backend; 0 = no limit",
 )
-@shared.start_options
-@shared.net_option
-@shared.dry_run_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(tuple(OUTPUTS)),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
-@shared.result_options
-@shared.no_history_option
-@shared.options(
-    *(
-        sweep_option(replace(BY_FIELD[field], run_default=default))
-        for field, default in DEFAULTS.items()
-    )
-)
+@shared.run_options("table", "json")
+@sweep_options(DEFAULTS)
 def command(
     name: str,
     names: str,
@@ -165,7 +132,7 @@ def command(
     if dry_run:
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)
-    output = OUTPUTS[format_name](record, save_unasked=False)
+    output = json_or_text(format_name, record, backends_text.render, save_unasked=False)
     with finishing(record, partial(keep, asked=history)):
         result = measure(job, where, output)
     return int(exit_code(result))

@@ -9,21 +9,19 @@ from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv, given_options, not_empty
-from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
+from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.options import LIMIT_S
-from busbw.core.result import Outcome
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO
-from busbw.measure.events import Ended, Event
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.moe import text as moe_text
 from busbw.moe.routing import check_shape, parse_routing
-from busbw.moe.types import MoeJob, MoeResult, MoeSpec
+from busbw.moe.types import MoeJob, MoeSpec
 
 TORCH = "torch"
 TYPES = ("bfloat16", "half", "float")
@@ -51,17 +49,6 @@ class Tokens(click.ParamType[tuple[int, int]]):
                 "write it like --tokens 128:4096",
             )
         return numbers
-
-
-class MoeOutput(RunOutput):
-    """Prints the tables when the run has ended."""
-
-    def show(self, event: Event, result: Outcome) -> None:
-        if isinstance(event, Ended) and isinstance(result, MoeResult):
-            print_out(moe_text.render_all(result, width()))
-
-
-OUTPUTS = {"text": MoeOutput, "json": JsonOutput}
 
 
 @click.command(
@@ -147,19 +134,7 @@ OUTPUTS = {"text": MoeOutput, "json": JsonOutput}
 @click.option(
     "--nics", default="", callback=not_empty, help="ports of a host and the rate of each: 8x400G"
 )
-@shared.start_options
-@shared.net_option
-@shared.dry_run_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(tuple(OUTPUTS)),
-    default="text",
-    show_default=True,
-    help="output on stdout",
-)
-@shared.result_options
-@shared.no_history_option
+@shared.run_options("text", "json")
 def command(
     engine: str,
     limit_s: float,
@@ -205,7 +180,7 @@ def command(
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)
     with finishing(record, partial(keep, asked=history)):
-        result = run(job, where, OUTPUTS[format_name](record))
+        result = run(job, where, json_or_text(format_name, record, moe_text.render_all))
     return int(exit_code(result))
 
 

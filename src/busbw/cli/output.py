@@ -8,6 +8,7 @@ from typing import Any
 
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, print_err, print_out, stop_writing
+from busbw.cli.terminal import width
 from busbw.core.cells import figures
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import Verdict, exit_of
@@ -130,6 +131,24 @@ class RunOutput(Sink):
         return f"{rows} measured and saved in {file}{instead}; print with: busbw show {file}"
 
 
+class AtEnd(RunOutput):
+    """Prints the whole result when the run has ended, by `render` with the terminal's width."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        render: Callable[[Any, int | None], str],
+        *,
+        save_unasked: bool = True,
+    ) -> None:
+        super().__init__(record, save_unasked=save_unasked)
+        self._render = render
+
+    def show(self, event: Event, result: Outcome) -> None:
+        if isinstance(event, Ended):
+            print_out(self._render(result, width()))
+
+
 class SweepOutput(RunOutput):
     """Prints a sweep in one of the views. `refuse` raises a BusbwError if the result could not be
     judged.
@@ -204,3 +223,18 @@ class JsonOutput(RunOutput):
             from busbw.report import results
 
             print_out(results.render(result))
+
+
+def json_or_text(
+    format_name: str,
+    record: RunRecord,
+    render: Callable[[Any, int | None], str],
+    *,
+    save_unasked: bool = True,
+) -> RunOutput:
+    """What prints a result when its run has ended: as JSON, or in any other format as `render`
+    makes it.
+    """
+    if format_name == "json":
+        return JsonOutput(record, save_unasked=save_unasked)
+    return AtEnd(record, render, save_unasked=save_unasked)

@@ -1,7 +1,6 @@
 """`busbw overlap`: a collective and other work at the same time."""
 
 import re
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,35 +10,20 @@ from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import Seconds, argv, is_given
-from busbw.cli.options.sweep import sweep_option
-from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
-from busbw.cli.streams import print_out
-from busbw.cli.terminal import width
+from busbw.cli.options.sweep import sweep_options
+from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, LIMIT_S
-from busbw.core.result import Outcome
+from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_spec
-from busbw.measure.events import Ended, Event
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.overlap import text as overlap_text
-from busbw.overlap.types import COPY, GEMM, OverlapJob, OverlapResult
+from busbw.overlap.types import COPY, GEMM, OverlapJob
 
 DEFAULTS = {"min_bytes": 1 << 20, "max_bytes": 256 << 20, "step_factor": 4, "datatype": "bfloat16"}
 MOST_CTAS = 1024
-
-
-class OverlapOutput(RunOutput):
-    """Prints the table when all sizes are measured."""
-
-    def show(self, event: Event, result: Outcome) -> None:
-        if isinstance(event, Ended) and isinstance(result, OverlapResult):
-            print_out(overlap_text.render(result, width()))
-
-
-OUTPUTS = {"table": OverlapOutput, "json": JsonOutput}
 
 
 @click.command(
@@ -81,25 +65,8 @@ OUTPUTS = {"table": OverlapOutput, "json": JsonOutput}
     show_default=True,
     help="give up after this time without a completed operation; 0 = no limit",
 )
-@shared.start_options
-@shared.net_option
-@shared.dry_run_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(tuple(OUTPUTS)),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
-@shared.result_options
-@shared.no_history_option
-@shared.options(
-    *(
-        sweep_option(replace(BY_FIELD[field], run_default=default))
-        for field, default in DEFAULTS.items()
-    )
-)
+@shared.run_options("table", "json")
+@sweep_options(DEFAULTS)
 def command(
     name: str,
     load: str,
@@ -142,7 +109,7 @@ def command(
     if dry_run:
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)
-    output = OUTPUTS[format_name](record, save_unasked=False)
+    output = json_or_text(format_name, record, overlap_text.render, save_unasked=False)
     with finishing(record, partial(keep, asked=history)):
         result = run(job, where, output)
     return int(exit_code(result))

@@ -94,19 +94,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
     show_default=True,
     help="give up after this time without progress; 0 = no limit",
 )
-@shared.start_options
-@shared.net_option
-@shared.dry_run_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(tuple(OUTPUTS)),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
-@shared.result_options
-@shared.no_history_option
+@shared.run_options(*OUTPUTS)
 def command(
     file: str,
     engine: str,

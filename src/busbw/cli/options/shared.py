@@ -234,3 +234,24 @@ def refuse_ran(format_name: str) -> None:
             f"--ran adds columns to the table, not to {format_name}",
             "leave out --ran; json always has what NCCL ran",
         )
+
+
+def run_options(*formats: str) -> Decorator:
+    """Those of a command that starts ranks and prints one result, in the first format if none is
+    named.
+    """
+    return options(
+        start_options,
+        net_option,
+        dry_run_option,
+        click.option(
+            "--format",
+            "format_name",
+            type=click.Choice(formats),
+            default=formats[0],
+            show_default=True,
+            help="output on stdout",
+        ),
+        result_options,
+        no_history_option,
+    )

@@ -1,14 +1,16 @@
 """The options of a sweep, from the table in core.options."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from busbw.cli.options.parameters import refuse_format
 from busbw.cli.options.sampling import CLASSIC_ONLY
+from busbw.cli.options.shared import Decorator, options
 from busbw.core.errors import UsageError
-from busbw.core.options import CPU_FACTOR, CPU_LARGEST, OPTIONS, Option
+from busbw.core.options import BY_FIELD, CPU_FACTOR, CPU_LARGEST, OPTIONS, Option
 from busbw.core.sizes import parse_size, short_size
 
 TIMED = -1
@@ -65,3 +67,9 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
         help=row.help + MORE_HELP.get(row.field, more_help) + allowed,
         metavar=metavar,
     )
+
+
+def sweep_options(defaults: Mapping[str, Any]) -> Decorator:
+    """Options of the table of sweeps, with defaults of a command's own."""
+    rows = [replace(BY_FIELD[field], run_default=value) for field, value in defaults.items()]
+    return options(*map(sweep_option, rows))
