@@ -187,10 +187,26 @@ class _Builder:
         return RankCall(row, self._comms[joined.call.comm], members, alike)
 
     def _lateness(self, calls: Sequence[RankCall]) -> Lateness | None:
+        if self._header.skipped:
+            calls = self._until_first_end(calls)
         times = waits.of_calls(calls)
         if times is None or not self._header.ranks_known:
             return None
         return lateness(times, self.job_ranks(), with_phases=True)
+
+    def _until_first_end(self, calls: Sequence[RankCall]) -> Sequence[RankCall]:
+        """The calls up to the last one of the rank whose record ends first: where its file is cut
+        off, it would seem to come late to all calls that follow.
+        """
+        last = {member.rank: at for at, call in enumerate(calls) for member in call.members}
+        end = min(last.values(), default=0) + 1
+        if end < len(calls):
+            rank = min(last, key=lambda rank: last[rank])
+            self._from.add_note(
+                f"who was late is judged until the record of rank {rank} ends, after {end} of"
+                f" {len(calls)} calls"
+            )
+        return calls[:end]
 
     def job_ranks(self) -> JobRanks:
         known = self._from.hosts

@@ -79,8 +79,15 @@ class SimulatedJob:
         )
         self._calls.append((rank, call))
 
-    def pattern(self, read: Sequence[int] | None = None, ranks_per_host: int = 0) -> Pattern:
-        """The record of the ranks `read`; all without."""
+    def pattern(
+        self,
+        read: Sequence[int] | None = None,
+        ranks_per_host: int = 0,
+        cut: tuple[int, int] | None = None,
+    ) -> Pattern:
+        """The record of the ranks `read`; all without. The file of the rank `cut[0]` is cut off
+        after so many calls.
+        """
         collector = Collector("profiler")
         collector.header.world = len(self._ranks)
         for rank in self._ranks if read is None else read:
@@ -89,9 +96,13 @@ class SimulatedJob:
                 collector.add_host(f"h{rank // ranks_per_host}", rank)
         for comm, members in self._members.items():
             collector.add_comm(comm, len(members), comm, members=members)
+        left = dict([cut] if cut else [])
         for rank, call in self._calls:
-            if rank in collector.ranks:
+            left[rank] = left.get(rank, len(self._calls)) - 1
+            if rank in collector.ranks and left[rank] >= 0:
                 collector.add_call(rank, call)
+        if cut:
+            collector.add_problem(f"rank_{cut[0]}.json: truncated")
         return pattern(collector)
 
 

@@ -40,6 +40,20 @@ def found(record: Pattern) -> Lateness:
     return record.header.lateness
 
 
+@pytest.mark.parametrize("kind", ["data parallel", "sharded"])
+def test_a_rank_whose_file_is_cut_off_is_not_late(kind: str) -> None:
+    record = run(kind).pattern(cut=(1, 40))
+    assert not found(record).late
+    (note,) = (note for note in record.header.notes if "who was late" in note)
+    assert note.startswith("who was late is judged until the record of rank 1 ends, after 40 of ")
+
+
+@pytest.mark.parametrize("kind", ["data parallel", "sharded"])
+def test_the_slow_rank_is_named_though_the_file_of_another_one_is_cut_off(kind: str) -> None:
+    (late,) = found(run(kind, r2=1.3).pattern(cut=(1, 60))).late
+    assert late.rank == 2
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("factor", [1.05, 1.3])
 def test_the_slow_rank_is_named_with_what_it_needs_more(kind: str, factor: float) -> None:
