@@ -22,6 +22,7 @@ from busbw.ui.number_formats import bandwidth_text, nominal_text, time_text
 ROWS, END, FIGURES = "transfer.rows", "transfer.end", "transfer.figures"
 ONE_AT_A_TIME = "transfer.latency"
 PLATEAU, DROP, SLOW, NIC = "transfer.plateau", "transfer.drop", "transfer.slow", "transfer.nic"
+NEAR = 0.1  # rates that differ by no more are of one plateau, however far apart the sizes are
 # Powers of the size by which the rate grows: above the first it is not at the plateau, from the
 # second on the fixed time is 41 % of the time or more.
 GROWS, MOSTLY_FIXED = 0.1, 0.5
@@ -228,6 +229,12 @@ def _plateau(report: TransferReport, series: _SizeSeries) -> RunFinding:
         message = f"one {series.by} size, {_at(row)}: whether the rate still grows is not known"
         return RunFinding(PLATEAU, Verdict.UNKNOWN, message, fix=_MORE_SIZES[series.by])
     evidence = f"{_rate(before.rate)} at {_at(before)}, {_rate(row.rate)} at {_at(row)}"
+    if growth <= GROWS and row.rate > (1 + NEAR) * before.rate:
+        message = (
+            f"{_at(row)} is faster by {row.rate / before.rate - 1:.0%} than the size before it,"
+            f" {_at(before)}: whether the rate still grows is not known"
+        )
+        return RunFinding(PLATEAU, Verdict.UNKNOWN, message, evidence, _MORE_SIZES[series.by])
     if growth <= GROWS:
         message = f"at the plateau: the rate hardly grows any more at {_at(row)}"
         return RunFinding(PLATEAU, Verdict.PASS, message, evidence)

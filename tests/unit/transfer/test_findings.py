@@ -13,6 +13,7 @@ from busbw.transfer.findings import DROP, END, FIGURES, NIC, ONE_AT_A_TIME, PLAT
 from busbw.transfer.types import NIXLBENCH, Transfer, TransferReport, TransferRun
 
 MIB = 1 << 20
+RATES = [(MIB, 36.16), (64 * MIB, 47.66)]  # GB/s by size
 SMALL = [4096, 8192, 16384, 32768, 65536]
 PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN
 
@@ -35,6 +36,14 @@ def verdicts(output: str, system: str = "") -> dict[str, Verdict]:
 
 def test_a_rate_at_its_plateau_passes_and_needs_the_rate_of_a_nic() -> None:
     assert verdicts(nixlbench(4, 47)) == {PLATEAU: PASS, NIC: UNKNOWN}
+
+
+def test_sizes_far_apart_whose_rates_differ_say_nothing_of_the_plateau() -> None:
+    """36.2 GB/s at 1 MiB, 47.7 at 64 MiB: little for each doubling, and unknown in between."""
+    rows = [row(size, 16, rate, size / rate / 1e3, 16 * size / rate / 1e3) for size, rate in RATES]
+    found = said(configuration() + table(rows))[PLATEAU]
+    assert found.verdict is UNKNOWN
+    assert "16 x 64 MiB is faster by 32% than the size before it, 16 x 1 MiB" in found.message
 
 
 def test_one_small_block_at_a_time_measures_latency() -> None:
