@@ -38,8 +38,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     all_time: Annotated[
         bool,
         Meta(
-            description="whether a cell is sampled until it is precise or `max_time_s` is over; else"
-            " it also ends as unstable, where more samples are unlikely to help"
+            description="whether a cell is sampled until it is precise or `max_time_s` is over;"
+            " else it also ends as unstable, where more samples are unlikely to help"
         ),
     ] = False
     sweep_s: Annotated[

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from busbw.core.sizes import counted
-from busbw.moe.types import PHASES, MoeResult, MoeRow, MoeTime
+from busbw.moe.types import PHASES, MoeResult, MoeRow, MoeSpec, MoeTime
 from busbw.moe.volumes import DIRECTIONS
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import (
@@ -34,12 +34,19 @@ def header(result: MoeResult) -> str:
     """What is measured, and on what."""
     spec = result.moe
     lines = [
-        f"# {counted(spec.experts, 'expert')} on {counted(result.world.ranks, 'rank')}, top-"
-        f"{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}, seed"
-        f" {spec.seed}",
+        f"# {counted(spec.experts, 'expert')} on {counted(result.world.ranks, 'rank')},"
+        f" {shape(spec)}",
         "# " + ", ".join(filter(None, (machine(result), library(result)))),
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def shape(spec: MoeSpec) -> str:
+    """`top-8, hidden 7168, bfloat16, routing uniform, seed 1`."""
+    return (
+        f"top-{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}, seed"
+        f" {spec.seed}"
+    )
 
 
 def render_all(result: MoeResult, width: int | None = None) -> str:
