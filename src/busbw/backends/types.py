@@ -105,6 +105,11 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
     def reached(self) -> str:
         return f", after {self.rows[-1].size_bytes} B" if self.rows else ""
 
+    @property
+    def is_exchange(self) -> bool:
+        """Whether data crosses a link; else no backend is faster than another."""
+        return self.world.ranks != 1
+
     def modes(self) -> list[str]:
         """Those that were measured."""
         seen = {time.mode for row in self.rows for time in row.times if time.cell}

@@ -186,3 +186,13 @@ def test_the_bound_stands_beside_what_the_fastest_reaches() -> None:
         "at 1 MiB nccl reaches 1.00 GB/s busbw, 25.0 % of the bound of 4.00: 4 GB/s of"
         in " ".join(foot(made))
     )
+
+
+def test_one_rank_has_no_fastest_backend() -> None:
+    alone = result(row(1024, time("nccl", 20.0), time("one-shot", 10.0)))
+    alone.world = World(alone.world.devices[:1], 1)
+    assert choices(alone) == beaten(alone) == []
+    shown = render(alone)
+    assert "SKIP    one rank: no data crosses a link" in shown
+    assert "x:" not in shown and "eager:" not in shown
+    assert "one-shot 2" not in shown
