@@ -1,6 +1,6 @@
 """Dispatch and combine for people: a table for each direction, and what its columns count."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from busbw.core.sizes import counted
 from busbw.moe.types import PHASES, MoeResult, MoeRow, MoeSpec, MoeTime
@@ -16,7 +16,7 @@ from busbw.ui.number_formats import (
     text_or_unknown,
 )
 
-DROP_ORDER = ("+-%", "imb", "sel")
+DROP_ORDER = ("sel", "imb", "+-%")
 DEFINITIONS = (
     "time: us from the first rank's start to the last rank's end, median",
     "exchange: us of the exchange between ranks alone",
@@ -52,11 +52,14 @@ def shape(spec: MoeSpec) -> str:
 def render_all(result: MoeResult, width: int | None = None) -> str:
     """The whole text."""
     parts = [wrapped(header(result), width)]
+    shown = set[str]()
     for direction in DIRECTIONS:
         rows = [row for row in result.rows if row.direction == direction]
         if rows:
-            parts.append(f"\n{direction}\n{aligned(columns(rows), rows, width, DROP_ORDER)}")
-    parts.append(wrapped("\n" + "".join(f"{line}\n" for line in legend(result)), width))
+            table = aligned(columns(rows), rows, width, DROP_ORDER)
+            parts.append(f"\n{direction}\n{table}")
+            shown.update(table.splitlines()[0].split())
+    parts.append(wrapped("\n" + "".join(f"{line}\n" for line in legend(result, shown)), width))
     if result.findings:
         parts.append(wrapped("\n" + "".join(map(finding_text, result.findings)), width))
     return "".join(parts)
@@ -81,9 +84,12 @@ def columns(rows: Sequence[MoeRow]) -> list[Column]:
     return [column for column in found if known or column.title != "bound"]
 
 
-def legend(result: MoeResult) -> list[str]:
-    """A line for each definition, and where the bound comes from."""
-    lines = list(DEFINITIONS)
+def legend(result: MoeResult, shown: Collection[str] = ()) -> list[str]:
+    """A line for each definition, and where the bound comes from.
+
+    `shown` has the titles of the columns that are shown; all, if it is empty.
+    """
+    lines = [line for line in DEFINITIONS if not shown or _titles(line) & set(shown)]
     largest = max(result.rows, key=lambda row: row.tokens, default=None)
     if largest is not None and largest.bound:
         lines += [OF_BOUND, f"least time at {largest.tokens} tokens: {largest.bound}"]
@@ -91,13 +97,19 @@ def legend(result: MoeResult) -> list[str]:
         lines.append(f"no bound: {result.no_bound}")
     vague = sum(row.whole.stopped != "ok" for row in result.rows)
     if vague:
+        see = ", see +-%" if not shown or "+-%" in shown else ""
         lines.append(
-            f"{vague} of {counted(len(result.rows), 'time')} less precise than wanted, see +-%:"
+            f"{vague} of {counted(len(result.rows), 'time')} less precise than wanted{see}:"
             " give more --max-time, or stop other jobs"
         )
     if not result.complete:
         lines.append("the run did not end; these rows are what was measured")
     return [*lines, *(f"error: {error}" for error in result.errors)]
+
+
+def _titles(definition: str) -> set[str]:
+    """The columns that a line defines: `pack, unpack, reduce: us of ...`."""
+    return set(definition.partition(":")[0].split(", "))
 
 
 def _phase_column(name: str) -> Column:
