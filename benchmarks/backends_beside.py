@@ -4,17 +4,19 @@
     backends_beside.py compare BUSBW.json OUT.json...                 and differences
 
 Each time is of a CUDA graph of CALLS calls, replayed REPLAYS times between two CUDA events: the
-median of ROUNDS, the largest over ranks, per call. Nothing of busbw is imported.
+median of ROUNDS, the largest over ranks, per call. Backends take turns in each round, on a GPU
+that has worked for WARM_S. Nothing of busbw is imported.
 """
 
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CALLS, REPLAYS, ROUNDS = 16, 20, 15
+CALLS, REPLAYS, ROUNDS, WARM_S = 16, 20, 15, 0.5
 SIZES = [1 << power for power in range(10, 27, 2)]
 ROOM = 256 << 20  # bytes of a buffer, in which the calls of a graph have places of their own
 ALLOWED, ALLOWED_US = 0.03, 0.3
@@ -56,8 +58,8 @@ def backends(group: Any, device: Any) -> dict[str, Callable[[int, int], Callable
     }
 
 
-def graph_us(calls: list[Callable[[], object]]) -> float:
-    """The time of a call in a graph of these."""
+def captured(calls: list[Callable[[], object]]) -> Any:
+    """A graph of these."""
     import torch
 
     for call in calls:
@@ -67,17 +69,31 @@ def graph_us(calls: list[Callable[[], object]]) -> float:
     with torch.cuda.graph(graph):
         for call in calls:
             call()
+    return graph
+
+
+def replayed_us(graph: Any) -> float:
+    """The time of a replay."""
+    import torch
+
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    for _ in range(ROUNDS):
+    graph.replay()
+    begin.record()
+    for _ in range(REPLAYS):
         graph.replay()
-        begin.record()
-        for _ in range(REPLAYS):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / REPLAYS / len(calls))
-    return statistics.median(times)
+    end.record()
+    end.synchronize()
+    return 1e3 * begin.elapsed_time(end) / REPLAYS
+
+
+def warm_up(device: Any) -> None:
+    """Work until the GPU's clocks are those of a busy one."""
+    import torch
+
+    a, until = torch.randn(4096, 4096, device=device).bfloat16(), time.monotonic() + WARM_S
+    while time.monotonic() < until:
+        torch.mm(a, a)
+        torch.cuda.synchronize()
 
 
 def time_all(out: Path) -> None:
@@ -88,14 +104,21 @@ def time_all(out: Path) -> None:
     dist.init_process_group("nccl", device_id=torch.device("cuda", int_of("LOCAL_RANK")))
     device = torch.device("cuda", int_of("LOCAL_RANK"))
     torch.cuda.set_device(device)
-    found: dict[str, dict[int, float]] = {}
-    for name, call in backends(dist.group.WORLD, device).items():
-        for size in SIZES:
-            places = max(min(CALLS, ROOM // size), 1)
-            time_us = torch.tensor(graph_us([call(size, place) for place in range(places)]))
-            longest = time_us.to(device)
-            dist.all_reduce(longest, dist.ReduceOp.MAX)
-            found.setdefault(name, {})[size] = float(longest)
+    calls, found = backends(dist.group.WORLD, device), dict[str, dict[int, float]]()
+    warm_up(device)
+    for size in SIZES:
+        places = max(min(CALLS, ROOM // size), 1)
+        graphs = {
+            name: captured([call(size, place) for place in range(places)])
+            for name, call in calls.items()
+        }
+        rounds = [[replayed_us(graph) for graph in graphs.values()] for _ in range(ROUNDS)]
+        medians = [statistics.median(column) / places for column in zip(*rounds, strict=True)]
+        longest = torch.tensor(medians, device=device)
+        dist.all_reduce(longest, dist.ReduceOp.MAX)
+        for name, time_us in zip(graphs, longest.tolist(), strict=True):
+            found.setdefault(name, {})[size] = time_us
+        graphs.clear()
     if dist.get_rank() == 0:
         out.write_text(json.dumps(found, indent=1) + "\n")
     dist.destroy_process_group()
@@ -115,12 +138,12 @@ def compare(busbw: Path, others: list[Path]) -> None:
     print("backend             size     busbw us  beside us  spread   longer by")
     missed = 0
     for row in rows:
-        for time in row["times"]:
-            size, name = row["size_bytes"], time["backend"]
+        for timed in row["times"]:
+            size, name = row["size_bytes"], timed["backend"]
             beside = [table[name].get(str(size)) for table in tables if name in table]
-            if time["mode"] != "graph" or not time.get("cell") or not beside or None in beside:
+            if timed["mode"] != "graph" or not timed.get("cell") or not beside or None in beside:
                 continue
-            own_us, other_us = 1e6 * time["cell"]["time_s"], statistics.fmean(beside)
+            own_us, other_us = 1e6 * timed["cell"]["time_s"], statistics.fmean(beside)
             spread = max(beside) / min(beside) - 1
             longer = own_us / other_us - 1
             is_near = abs(longer) <= ALLOWED or abs(own_us - other_us) <= ALLOWED_US
