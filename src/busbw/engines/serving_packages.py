@@ -4,7 +4,8 @@ import importlib
 import importlib.util
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -34,16 +35,26 @@ class Package:
         """The module; NoMeasurement if it is missing or another version."""
         if importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise NoMeasurement(f"{self.name} is not installed (pip install {self.install})")
-        try:
+        with named(f"{self.name} cannot be imported"):
             module = importlib.import_module(self.module)
-        # Packages of kernels fail in many ways: built for another PyTorch, CUDA or driver.
-        except Exception as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise NoMeasurement(f"{self.name} cannot be imported: {reason}") from error
         for function, arguments in self.functions.items():
             if not _takes(getattr(module, function, None), arguments):
                 raise NoMeasurement(f"{self.name} has another {function} than busbw can call")
         return module
+
+
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """Any error as NoMeasurement that begins with `what`.
+
+    Packages of kernels fail in many ways: built for another PyTorch, CUDA or driver, or without
+    what compiles their kernels.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise NoMeasurement(f"{what}: {reason}") from error
 
 
 def _takes(function: Any, arguments: int | Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from busbw.core.sweep import SweepSpec, dtypes
 from busbw.engines.base import CollectiveCall, Launch
 from busbw.engines.cuda_ipc import SharedMemory, agreed
 from busbw.engines.cuda_runtime import CudaGpu
-from busbw.engines.serving_packages import FLASHINFER_SUM, HIDDEN, VLLM_SUM, Summing, tokens
+from busbw.engines.serving_packages import FLASHINFER_SUM, HIDDEN, VLLM_SUM, Summing, named, tokens
 from busbw.engines.torch import TorchEngine
 from busbw.launch.control import Control
 
@@ -59,7 +59,9 @@ class VllmEngine(ServingEngine):
         super().allocate(send_bytes, recv_bytes)
         assert self._gpu is not None
         # Signals, and the sums of the kernel that has two stages.
-        start = -(-(self._calls.meta_size() + self.summing.most) // PAGE) * PAGE
+        with named(f"{self._package.name} has no such kernels"):
+            signals = int(self._calls.meta_size())
+        start = -(-(signals + self.summing.most) // PAGE) * PAGE
         size = self.summing.most if self._copies else self._buffers["send"].numel()
         shared = SharedMemory(CudaGpu(self._gpu), start + size, self._control)
         self._bases = [address + start for address in shared.addresses]
@@ -120,15 +122,16 @@ class FlashInferEngine(ServingEngine):
         """Allocate both buffers, and what the kernels copy into. Collective."""
         super().allocate(send_bytes, recv_bytes)
         dtype = dtypes(self._spec)[0]
-        self._workspace = self._calls.create_allreduce_fusion_workspace(
-            backend="trtllm",
-            world_size=self.size,
-            rank=self._control.process,
-            max_token_num=self.summing.most // dtype.itemsize // HIDDEN,
-            hidden_dim=HIDDEN,
-            dtype=getattr(torch, dtype.torch),
-            group=self.process_group,
-        )
+        with named("FlashInfer does not start"):
+            self._workspace = self._calls.create_allreduce_fusion_workspace(
+                backend="trtllm",
+                world_size=self.size,
+                rank=self._control.process,
+                max_token_num=self.summing.most // dtype.itemsize // HIDDEN,
+                hidden_dim=HIDDEN,
+                dtype=getattr(torch, dtype.torch),
+                group=self.process_group,
+            )
 
     def bind(self, call: CollectiveCall) -> Launch:
         source, out = self.operands(call)
