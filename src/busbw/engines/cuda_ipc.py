@@ -46,7 +46,7 @@ class SharedMemory:
         ctypes.memmove(int(handle.getPtr()), handle_bytes, HANDLE_BYTES)
         flag = driver().CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         self._gpu.activate()
-        return int(call("cuIpcOpenMemHandle", handle, flag))
+        return int(call("cuIpcOpenMemHandle", handle, int(flag)))
 
 
 def agreed(control: Control, make: Callable[[], T]) -> list[T]:
