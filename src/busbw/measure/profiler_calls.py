@@ -8,8 +8,8 @@ CUDA events around the call, where NCCL reports no launch.
 Calls in CUDA graphs have none: NCCL reports kernel events of their replays, but reads their times
 from slots that the replayed kernels do not write, so that all calls of a replay get the same.
 
-Not every other kernel time belongs to the call for which NCCL reports it. On each channel NCCL and the
-GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
+Not every other kernel time belongs to the call for which NCCL reports it. On each channel NCCL and
+the GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
 modulo 64. Where one of them counts a piece that the other leaves out, all later times on that
 communicator are those of other calls. `drop_shifted` and `drop_overwritten` remove such times.
 """
