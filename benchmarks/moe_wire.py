@@ -1,10 +1,10 @@
 """What NVLink carries in dispatch and combine, beside the wire bytes that `busbw moe` states.
 
-    torchrun --nproc-per-node 2 moe_wire.py OUT.json
+    torchrun --nproc-per-node 2 moe_wire.py OUT.json BACKENDS
 
-The GPUs are those of one host. Each operation runs between two readings of NVML's counters, until
-a rank should have sent LEAST bytes. Counters of all GPUs are compared, in both directions: the exit
-code is 1 if any differs by more than ALLOWED.
+BACKENDS is a list like that of `--backends`. The GPUs are those of one host. Each operation runs
+between two readings of NVML's counters, until a rank should have sent LEAST bytes. Counters of all
+GPUs are compared, in both directions: the exit code is 1 if any differs by more than ALLOWED.
 """
 
 import json
@@ -19,8 +19,9 @@ from busbw.core.dtypes import dtype
 from busbw.host.gpu_traffic import GpuTraffic
 from busbw.moe.batch import sizes_of
 from busbw.moe.draws import draw
-from busbw.moe.exchange import Buffers, RankExchange, buffer_rows
+from busbw.moe.exchange import Buffers, buffer_rows
 from busbw.moe.plan import rank_plan
+from busbw.moe.registry import OpenedBackend, backend, parse_backends
 from busbw.moe.routing import parse_routing
 from busbw.moe.types import MoeSpec
 from busbw.moe.volumes import DIRECTIONS, volumes
@@ -59,10 +60,11 @@ def compared(
     return found
 
 
-def measured(experts: int, buses: list[str], traffic: GpuTraffic) -> list[dict[str, Any]]:
+def measured(
+    name: str, opened: OpenedBackend, spec: MoeSpec, buses: list[str], traffic: GpuTraffic
+) -> list[dict[str, Any]]:
     """A row for each number of tokens and direction."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    spec = MoeSpec(experts=experts)
+    rank, ranks, experts = dist.get_rank(), dist.get_world_size(), spec.experts
     ids = draw(parse_routing(spec.routing), spec.seed, ranks, TOKENS[1], experts, spec.top_k)
     device = torch.device("cuda", torch.cuda.current_device())
     buffers = Buffers(spec, buffer_rows(rank_plan(ids, experts, rank)), device)
@@ -70,7 +72,7 @@ def measured(experts: int, buses: list[str], traffic: GpuTraffic) -> list[dict[s
     for tokens in sizes_of(*TOKENS):
         some = ids[:, :tokens]
         moved = volumes(some, experts, spec.hidden * dtype(spec.datatype).itemsize)
-        exchange = RankExchange(spec, rank_plan(some, experts, rank), rank, buffers)
+        exchange = opened.exchange(spec, rank_plan(some, experts, rank), rank, buffers)
         for direction in DIRECTIONS:
             operation, stated = exchange.whole(direction), moved.wire_bytes(direction)
             operation()
@@ -82,6 +84,7 @@ def measured(experts: int, buses: list[str], traffic: GpuTraffic) -> list[dict[s
             differences = compared(repeats, moved.matrix(direction), before, after)
             rows.append(
                 {
+                    "backend": name,
                     "experts": experts,
                     "tokens": tokens,
                     "direction": direction,
@@ -101,7 +104,12 @@ def main() -> int:
     buses: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(buses, bus_of(device))
     traffic = GpuTraffic()
-    rows = [row for experts in EXPERTS for row in measured(experts, buses, traffic)]
+    rows = []
+    for name in parse_backends(sys.argv[2]):
+        opened = backend(name).open(MoeSpec(), len(buses))
+        for experts in EXPERTS:
+            rows += measured(name, opened, MoeSpec(experts=experts), buses, traffic)
+        opened.close()
     traffic.close()
     worst = max(abs(one) for row in rows for one in row["differences"])
     if dist.get_rank() == 0:
@@ -109,8 +117,9 @@ def main() -> int:
         for row in rows:
             low, high = min(row["differences"]), max(row["differences"])
             print(
-                f"{row['experts']:4} experts, {row['tokens']:5} tokens, {row['direction']:8}"
-                f" {row['wire_bytes'] / 1e6:8.2f} MB, counted {low:+.2%} to {high:+.2%}"
+                f"{row['backend']:9} {row['experts']:4} experts, {row['tokens']:5} tokens,"
+                f" {row['direction']:8} {row['wire_bytes'] / 1e6:8.2f} MB,"
+                f" counted {low:+.2%} to {high:+.2%}"
             )
         print(f"largest difference: {worst:.2%}, allowed {ALLOWED:.0%}")
     dist.destroy_process_group()
