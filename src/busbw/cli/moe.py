@@ -107,7 +107,7 @@ class Tokens(click.ParamType[tuple[int, int]]):
     default="",
     callback=lambda _ctx, _param, value: parse_backends(value),
     metavar="LIST",
-    help=f"measure these in turn: {', '.join(BY_NAME)}  [default: all that can run]",
+    help=f"compare these: {', '.join(BY_NAME)}  [default: all that can run]",
 )
 @click.option(
     "--max-time",

@@ -9,7 +9,7 @@ from busbw.moe.types import MoeRow
 from busbw.stats.fastest import fastest, slower, visit_medians
 
 
-class Fastest(NamedTuple):
+class FastestMoe(NamedTuple):
     """The fastest backend at a number of tokens, with those that may be as fast. `ratio` is the
     time of the next one over its own.
     """
@@ -19,7 +19,7 @@ class Fastest(NamedTuple):
     ratio: float
 
 
-def by_tokens(rows: Iterable[MoeRow]) -> list[Fastest]:
+def by_tokens(rows: Iterable[MoeRow]) -> list[FastestMoe]:
     """A verdict for each number of tokens at which two or more backends have right data.
 
     `rows` are those of one direction, in ascending order.
@@ -31,11 +31,11 @@ def by_tokens(rows: Iterable[MoeRow]) -> list[Fastest]:
             best, alike = fastest(times)
             following = sorted(times, key=lambda name: median(times[name]))[1]
             ratio = slower(times, best, following).ratio
-            found.append(Fastest(tokens, tuple(sorted((best, *alike))), ratio))
+            found.append(FastestMoe(tokens, tuple(sorted((best, *alike))), ratio))
     return found
 
 
-def spans_text(found: Sequence[Fastest]) -> str:
+def spans_text(found: Sequence[FastestMoe]) -> str:
     """`deepep at 128 to 1024 tokens (1.31x to 2.04x), alltoallv or deepep at 2048 tokens`."""
     texts = []
     for names, same in groupby(found, lambda one: one.names):
@@ -46,7 +46,7 @@ def spans_text(found: Sequence[Fastest]) -> str:
     return ", ".join(texts)
 
 
-def _ratios_text(span: Sequence[Fastest]) -> str:
+def _ratios_text(span: Sequence[FastestMoe]) -> str:
     low, high = (f"{pick(one.ratio for one in span):.2f}x" for pick in (min, max))
     return low if low == high else f"{low} to {high}"
 
