@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from busbw.core.errors import BusbwError, NoMeasurement
+from busbw.core.errors import NoMeasurement
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
 from busbw.moe.registry import BACKENDS, OpenedBackend, backend
 from busbw.moe.types import MoeSpec
 
-FAILURES = (BusbwError, RuntimeError, AssertionError, ValueError, TypeError)
+FAILURES = (RuntimeError, AssertionError, ValueError, TypeError)
 T = TypeVar("T")
 
 
@@ -59,8 +59,7 @@ def attempt(control: Control, make: Callable[[], T]) -> tuple[T | None, str]:
     try:
         made = make()
     except FAILURES as error:
-        text = error.message if isinstance(error, BusbwError) else str(error)
-        failed = (text.strip() or type(error).__name__).splitlines()[0]
+        failed = (str(error).strip() or type(error).__name__).splitlines()[0]
     failed = _agreed(control, failed)
     return (None if failed else made), failed
 
