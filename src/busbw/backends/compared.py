@@ -20,6 +20,6 @@ def _rows(result: BackendsResult) -> Iterator[PartRow]:
     for row in result.rows:
         for time in row.times:
             if time.cell is not None:
-                of_graph = f" in a graph of {time.operations}" if time.mode == GRAPH else ""
+                of_graph = f" in a graph of {result.in_graph}" if time.mode == GRAPH else ""
                 what = f"{time.backend}{of_graph}"
                 yield part(what, row.size_bytes, result.spec.datatype, time.cell)

@@ -27,7 +27,7 @@ from busbw.backends.types import (
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
-from busbw.engines.base import CollectiveCall, Engine, Launch, Probe
+from busbw.engines.base import CollectiveCall, Engine, Launch, LaunchSequence, Probe
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing, plan, verification
 from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
@@ -42,6 +42,8 @@ from busbw.stats.sampling import first_visit_samples
 PLACES = 8  # in a backend's buffers, for calls outside of graphs
 GRAPH_BYTES = 256 << 20  # buffers are large enough for a graph of calls at places of their own
 UNTIMED = 3  # operations before the first visit
+# Graphs are replayed for so long between two marks: a graph starts 7 us after a mark on an H200.
+REPLAYED_S, MAX_REPLAYS = 1e-3, 20
 FAILURES = (BusbwError, RuntimeError, ValueError, TypeError, NotImplementedError)
 
 
@@ -272,6 +274,11 @@ class BackendsRun:
             return
         timed.wrong = int(self._control.reduce_all([float(timed.wrong)], "sum")[0])
         operation_s = self._control.reduce_all([operation_s], "max")[0]
+        if timed.mode == GRAPH:
+            replays = min(max(round(REPLAYED_S / operation_s), 1), MAX_REPLAYS)
+            timed.launches = [LaunchSequence(timed.launches * replays)]
+            timed.operations *= replays
+            operation_s *= replays
         sampling, batches = self._job.sweep.sampling, timed.batches
         assert sampling is not None
         timed.state = adaptive_timing.CellVisits(

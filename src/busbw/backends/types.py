@@ -38,7 +38,9 @@ class BackendTime(msgspec.Struct, kw_only=True):
     backend: str
     mode: Annotated[str, Meta(description="eager, or graph: inside a CUDA graph")]
     cell: Cell | None = None
-    operations: Annotated[int, Meta(description="of a timed launch: those of a graph, or 1")] = 1
+    operations: Annotated[
+        int, Meta(description="calls that are timed at once: those of replayed graphs, or 1")
+    ] = 1
     why_not: str = ""
 
 

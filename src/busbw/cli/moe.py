@@ -23,6 +23,7 @@ from busbw.measure.record import RunRecord
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.moe import text as moe_text
+from busbw.moe.registry import BY_NAME, parse_backends
 from busbw.moe.routing import (
     FILE,
     check_experts,
@@ -40,7 +41,7 @@ _TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
     *("hosts", "hostfile", "ifname", "slurm", "net", "dry_run", "limit_s", "launch_limit_s"),
-    *("json_name", "force", "history", "max_time", "engine"),
+    *("json_name", "force", "history", "max_time", "engine", "backends"),
 )
 
 
@@ -116,6 +117,13 @@ class Tokens(click.ParamType[tuple[int, int]]):
     help="element type",
 )
 @click.option(
+    "--backends",
+    default="",
+    callback=lambda _ctx, _param, value: parse_backends(value),
+    metavar="LIST",
+    help=f"compare these: {', '.join(BY_NAME)}  [default: all that can run]",
+)
+@click.option(
     "--max-time",
     type=Seconds(),
     show_default="1; on CPUs all end after 30 s",
@@ -165,7 +173,7 @@ def command(
     **fields: Any,
 ) -> int:
     """Measure what dispatch and combine of a mixture of experts reach, with the time of each phase,
-    and verify every element.
+    and verify every element. Of several backends, it says which is the fastest.
 
     Dispatch sends each token once to every rank that has any of its experts; combine returns the
     weighted sum. Experts are divided evenly between ranks, in order. A file of ids has a line for

@@ -8,7 +8,7 @@ from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.moe.text import shape
-from busbw.moe.types import EXCHANGE, MoeResult, MoeTime
+from busbw.moe.types import ALLTOALLV, EXCHANGE, MoeResult, MoeTime
 
 
 def compared(result: MoeResult) -> PartsResult:
@@ -27,8 +27,10 @@ def compared(result: MoeResult) -> PartsResult:
 
 def _rows(result: MoeResult, token_bytes: int) -> Iterator[PartRow]:
     for row in result.rows:
-        exchange = f"{row.direction}, exchange alone"
-        for what, time in ((row.direction, row.whole), (exchange, row.phases[EXCHANGE])):
+        by = "" if row.backend == ALLTOALLV else f" by {row.backend}"
+        whole = f"{row.direction}{by}"
+        exchange = f"{whole}, exchange alone"
+        for what, time in ((whole, row.whole), (exchange, row.phases[EXCHANGE])):
             cell = _cell(time, row.wrong)
             yield part(what, row.tokens * token_bytes, result.moe.datatype, cell)
 

@@ -38,13 +38,13 @@ def backends(of_graph: float = 1.0, **fields: object) -> BackendsResult:
             size_bytes=1 << 10 + number,
             times=[
                 BackendTime(backend="nccl", mode=EAGER, cell=cell(20.0)),
-                BackendTime(backend="nccl", mode=GRAPH, operations=16, cell=cell(10 * of_graph)),
+                BackendTime(backend="nccl", mode=GRAPH, operations=32, cell=cell(10 * of_graph)),
                 BackendTime(backend="multimem", mode=EAGER, why_not="it has none"),
             ],
         )
         for number in range(3)
     ]
-    return BackendsResult(spec=SPEC, rows=rows, complete=True, **fields)  # type: ignore[arg-type]
+    return BackendsResult(spec=SPEC, rows=rows, in_graph=16, complete=True, **fields)  # type: ignore[arg-type]
 
 
 def overlap(beside: float = 1.0, load: str = "gemm", uncovered: int = 0) -> OverlapResult:
