@@ -225,6 +225,8 @@ class BackendsRun:
             blocks=job.blocks,
             **facts(job, self._party, engine),
         )
+        for opened in self._opened:
+            result.library.versions |= opened.engine.library().versions
         result.ideal, _ = ideals(
             job.sweep.collective, result.world, result.topology, result.environment
         )

@@ -11,6 +11,7 @@ from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text
 REFUSED, WRONG = "-", "wrong"
 ONE_RANK = "SKIP    one rank: no data crosses a link, so no backend is the fastest; run two or more"
 IMPRECISE = 0.1  # of a time
+OF_ENGINES = ("torch", "backend", "mpi4py")  # the device's name, or the engine, says it
 
 
 def render(result: BackendsResult, width: int | None = None) -> str:
@@ -22,9 +23,12 @@ def render(result: BackendsResult, width: int | None = None) -> str:
 
 
 def head(result: BackendsResult) -> str:
-    """`AllReduce of bfloat16, NVIDIA H200 x 2, ...`."""
+    """`AllReduce of bfloat16, NVIDIA H200 x 2, ...`, with the libraries beside PyTorch."""
     collective = BY_NAME[result.spec.collective].title
-    return f"{collective} of {result.spec.datatype}, {machine(result)}, {library(result)}"
+    versions = result.library.versions.items()
+    others = [f"{name} {version}" for name, version in versions if name not in OF_ENGINES]
+    what = f"{collective} of {result.spec.datatype}"
+    return ", ".join([what, machine(result), library(result), *others])
 
 
 def mode_text(result: BackendsResult, mode: str) -> str:
