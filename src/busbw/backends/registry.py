@@ -33,7 +33,7 @@ class BackendRow:
 
     name: str
     what: str
-    on_gpus: bool
+    on_gpus: bool | None  # None: on GPUs and on CPUs
     why_not: Callable[[Opening], str]  # why it cannot run on this rank; '' if it can
     open: Callable[[Opening], "Engine"]
     collectives: tuple[str, ...] = ()  # all if empty
@@ -95,6 +95,21 @@ def _blocks(*, packed: bool) -> Callable[[Opening], "Engine"]:
 
 def _why_no_blocks(opening: Opening) -> str:
     return "" if opening.blocks else "--blocks does not say how many blocks a transfer has"
+
+
+def _nixl(operation: str) -> Callable[[Opening], "Engine"]:
+    def open_it(opening: Opening) -> "Engine":
+        from busbw.engines.torch_nixl import NixlEngine
+
+        return NixlEngine(opening.control, opening.spec, opening.place, opening.blocks, operation)
+
+    return open_it
+
+
+def _why_no_nixl(opening: Opening) -> str:
+    from busbw.engines import torch_nixl
+
+    return _why_no_blocks(opening) or torch_nixl.why_missing()
 
 
 def _why_no_symmetric(_: Opening) -> str:
@@ -192,6 +207,24 @@ BACKENDS = (
         False,
         _why_no_blocks,
         _blocks(packed=True),
+        SENDRECV,
+        of_blocks=True,
+    ),
+    BackendRow(
+        "nixl",
+        "NIXL, each scattered block read out of the memory of the rank before",
+        None,
+        _why_no_nixl,
+        _nixl("READ"),
+        SENDRECV,
+        of_blocks=True,
+    ),
+    BackendRow(
+        "nixl-write",
+        "NIXL, each scattered block written into the memory of the rank after",
+        None,
+        _why_no_nixl,
+        _nixl("WRITE"),
         SENDRECV,
         of_blocks=True,
     ),
