@@ -13,7 +13,8 @@ from time import perf_counter
 
 import msgspec
 
-from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend
+from busbw.backends.rails import on_rails, use_rails
+from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend, why_not
 from busbw.backends.types import (
     EAGER,
     GRAPH,
@@ -102,6 +103,7 @@ class BackendsRun:
         self._left_out: dict[str, str] = dict(job.dropped)
         self._random = random.Random(1)  # the same on all ranks
         self._moved = max(job.blocks, 1)  # times the size of a row, by a call
+        self._rails, self._over_rdma = use_rails(job.rails, party.world)
 
     def open_all(self, stack: ExitStack) -> None:
         """Open all that can run here, and report the start.
@@ -117,13 +119,14 @@ class BackendsRun:
         ]
         self._asked = len(asked)
         for name in asked:
-            reason = self._open(backend(name), stack, on_gpus=on_gpus)
+            row = on_rails(backend(name), self._job.rails)
+            reason = self._open(row, stack, on_gpus=on_gpus)
             if reason:
-                self._left_out[name] = reason
+                self._left_out[row.name] = reason
         if not self._opened:
             reasons = "; ".join(f"{name}: {why}" for name, why in self._left_out.items())
             raise NoMeasurement(f"no backend can run: {reasons}", "name others with --backends")
-        self._start(asked[0])
+        self._start(on_rails(backend(asked[0]), self._job.rails).name)
 
     def _open(self, row: BackendRow, stack: ExitStack, *, on_gpus: bool) -> str:
         """Open one; returns why it cannot run, the same on all processes."""
@@ -136,10 +139,12 @@ class BackendsRun:
             place=(self._party.local, self._party.color, self._control.process),
             copies=job.copies,
             blocks=job.blocks,
+            rails=tuple(rail.name for rail in job.rails),
+            over_rdma=self._over_rdma,
         )
-        why_not = self._agree(self._why_not(row, opening, on_gpus=on_gpus))
-        if why_not:
-            return why_not
+        reason = self._agree(why_not(row, opening, on_gpus=on_gpus))
+        if reason:
+            return reason
         self._announce(BackendRunning(row.name))
         self._enter_phase("init", row.name)
         failed, engine = "", None
@@ -154,15 +159,6 @@ class BackendsRun:
             engine.close(abort=True)
             return failed
         return self._prepare(row, engine, stack)
-
-    def _why_not(self, row: BackendRow, opening: Opening, *, on_gpus: bool) -> str:
-        if row.on_gpus not in (on_gpus, None):
-            return "it needs GPUs" if row.on_gpus else "it runs on CPUs"
-        if row.collectives and opening.spec.collective not in row.collectives:
-            return f"it has no {opening.spec.collective}"
-        if row.one_host and self._party.local != self._control.process:
-            return "its GPUs must be in one host"
-        return row.why_not(opening)
 
     def _prepare(self, row: BackendRow, engine: Engine, stack: ExitStack) -> str:
         """Allocate its buffers, and keep it; returns why that failed."""
@@ -221,13 +217,15 @@ class BackendsRun:
             in_graph=job.in_graph if any(each.engine.asynchronous for each in self._opened) else 0,
             copies=job.copies,
             blocks=job.blocks,
+            rails=self._rails,
             **facts(job, self._party, engine),
         )
         for opened in self._opened:
             result.library.versions.update(opened.engine.library().versions)
-        result.ideal, _ = ideals(
-            job.sweep.collective, result.world, result.topology, result.environment
-        )
+        if not job.rails:  # which have bounds of their own
+            result.ideal, _ = ideals(
+                job.sweep.collective, result.world, result.topology, result.environment
+            )
         if self._control.process == 0:
             self._emit(Started(result))
 
