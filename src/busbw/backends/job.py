@@ -223,7 +223,7 @@ class BackendsRun:
             **facts(job, self._party, engine),
         )
         for opened in self._opened:
-            result.library.versions.update(opened.engine.library().versions)
+            result.library.versions |= opened.engine.library().versions
         if not job.rails:  # which have bounds of their own
             result.ideal, _ = ideals(
                 job.sweep.collective, result.world, result.topology, result.environment

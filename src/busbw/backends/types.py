@@ -134,6 +134,11 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
             BackendsRow(size_bytes=row.size_bytes, times=list(row.times)) for row in before.rows
         ]
 
+    @property
+    def is_exchange(self) -> bool:
+        """Whether data crosses a link; else no backend is faster than another."""
+        return self.world.ranks != 1
+
     def modes(self) -> list[str]:
         """Those that were measured."""
         seen = {time.mode for row in self.rows for time in row.times if time.cell}

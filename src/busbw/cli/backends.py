@@ -135,7 +135,9 @@ def command(
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
         sweep=SweepSpec(
-            collective=name, sampling=Sampling(precision=0.0, max_time_s=max_time_s), **sweep
+            collective=name,
+            sampling=Sampling(precision=0.0, max_time_s=max_time_s, all_time=True),
+            **sweep,
         ),
         unset=unset,
         backends=_parse_names(names),
