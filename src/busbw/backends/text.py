@@ -5,6 +5,7 @@ from busbw.backends.verdicts import Fastest, beaten, fastest
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
+from busbw.host.rails import Rail
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
 
@@ -17,7 +18,8 @@ OF_ENGINES = ("torch", "backend", "mpi4py")  # the device's name, or the engine,
 def render(result: BackendsResult, width: int | None = None) -> str:
     """The whole result."""
     parts = [wrapped(f"{head(result)}\n", width)]
-    parts += [table(result, mode, width) for mode in result.modes()]
+    for mode in result.modes():
+        parts += rail_tables(result, mode, width) if result.rails else [table(result, mode, width)]
     parts.append(wrapped("\n".join(foot(result)), width) + "\n")
     return "\n".join(parts)
 
@@ -45,6 +47,35 @@ def table(result: BackendsResult, mode: str, width: int | None) -> str:
     """A line for each size: the time of each backend, and the fastest."""
     title = wrapped(f"{mode_text(result, mode)}:\n", width)
     return f"{title}{aligned(columns(result, mode), result.rows, width)}"
+
+
+def rail_tables(result: BackendsResult, mode: str, width: int | None) -> list[str]:
+    """A table for each backend: a line for each rail, a column for each size, and the bound."""
+
+    def tabled(backend: str) -> str:
+        sizes = [
+            Column(
+                title=format_size(row.size_bytes),
+                value=lambda rail, row=row: figure_text(
+                    result, row, f"{backend}@{rail.name}", mode
+                ),
+            )
+            for row in result.rows
+        ]
+        shown = [
+            Column(title="NIC", value=lambda rail: rail.name, left=True),
+            *sizes,
+            Column(title="line rate", value=_line_rate),
+        ]
+        title = wrapped(f"{backend}, {mode_text(result, mode)}:\n", width)
+        return f"{title}{aligned(shown, result.rails, width)}"
+
+    names = dict.fromkeys(name.partition("@")[0] for name in result.backends)
+    return [tabled(name) for name in names]
+
+
+def _line_rate(rail: Rail) -> str:
+    return bandwidth_text(rail.rate) if rail.rate else "unknown"
 
 
 def columns(result: BackendsResult, mode: str) -> list[Column]:
