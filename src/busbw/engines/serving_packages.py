@@ -60,9 +60,9 @@ def named(what: str) -> Iterator[None]:
 def _takes(function: Any, arguments: int | Sequence[str]) -> bool:
     """Whether a function can be called with so many arguments, or with these names."""
     positional = [None] * arguments if isinstance(arguments, int) else []
-    named = {} if isinstance(arguments, int) else dict.fromkeys(arguments)
+    by_name = {} if isinstance(arguments, int) else dict.fromkeys(arguments)
     try:
-        inspect.signature(function).bind(*positional, **named)
+        inspect.signature(function).bind(*positional, **by_name)
     except (TypeError, ValueError):
         return False
     return True
@@ -79,7 +79,7 @@ _VLLM = {
 }
 # FlashInfer takes the most thread blocks as well; 36 is what vLLM has.
 VLLM = (
-    Package("vLLM", "vllm", "vllm._custom_ops", dict(_VLLM)),
+    Package("vLLM", "vllm", "vllm._custom_ops", _VLLM),
     Package(
         "FlashInfer",
         "flashinfer-python",
