@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -28,7 +28,7 @@ class Package:
     name: str
     install: str
     module: str
-    functions: dict[str, int | Sequence[str]]
+    functions: Mapping[str, int | Sequence[str]]
     more: tuple[int, ...] = ()  # arguments of all_reduce that vLLM's has not
 
     def load(self) -> Any:
