@@ -4,9 +4,9 @@ held against a result of `busbw overlap`.
     torchrun --nproc-per-node 2 overlap_beside.py time OUT.json
     overlap_beside.py compare BUSBW.json OUT.json...
 
-Each side is a CUDA graph of some operations on a stream of its own. A side is timed by events
-around each replay while the other side's graph is replayed all the time, and likewise alone: the
-median over replays, the longest over ranks, per operation. Nothing of busbw is imported.
+Some operations of a side are timed by events while more of the other side run on another stream,
+and likewise alone: the median of ROUNDS, the longest over ranks, per operation. Nothing of busbw is
+imported.
 """
 
 import json
@@ -19,80 +19,73 @@ from typing import Any
 
 SIZES = [1 << power for power in (20, 22, 24, 26, 28)]
 SIDE = 4096
-GRAPH_S, RUN_S = 2e-3, 0.06  # a graph takes about so long, and its replays together
-WARM_S = 0.3  # of the device before the first figure
+TIMED_S, MOST, MOST_BEHIND, ROUNDS = 2e-3, 60, 240, 9  # operations that are timed at once
+SLEEP_S = 40e-6  # of the GPU for each operation, in which it is enqueued
 ALLOWED = 0.03
 
 
 class Side:
-    """Some operations in a graph, on a stream."""
+    """An operation on a stream of its own, and how many of it are timed at once."""
 
     def __init__(self, operation: Callable[[], object]) -> None:
         import torch
 
-        self.stream = torch.cuda.Stream()
-        once_s = self._once_s(operation)
-        self.operations = max(round(GRAPH_S / once_s), 1)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=self.stream):
-            for _ in range(self.operations):
-                operation()
-
-    def _once_s(self, operation: Callable[[], object]) -> float:
-        """The time of one, the same on all ranks."""
-        import torch
-        import torch.distributed as dist
-
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.operation, self.stream, self.timed = operation, torch.cuda.Stream(), 10
         with torch.cuda.stream(self.stream):
-            for number in range(15):
-                if number == 5:
-                    begin.record()
-                operation()
-            end.record()
+            operation()
         torch.cuda.synchronize()
-        times = [0.0] * dist.get_world_size()
-        dist.all_gather_object(times, 1e-4 * begin.elapsed_time(end))
-        return max(times)
+        once_us = replayed_us(self, None)
+        self.timed = min(max(round(TIMED_S / (1e-6 * once_us)), 1), MOST)
 
 
 def replayed_us(timed: Side, background: Side | None) -> float:
-    """The time of an operation of a side while the other one runs all the time."""
-    for times in (2, 4, 8, 16, 32):  # each of both is slowed down
-        time_us, outlasts = once_us(timed, background, times)
-        if outlasts:
-            return time_us
-    sys.exit("the background ended before what is timed")
+    """The time of an operation of a side while the other one runs all the time: the median of
+    ROUNDS, the longest over ranks.
+    """
+    times = []
+    for _ in range(ROUNDS):
+        for share in (2, 4, 8, 16, 32):  # each of both is slowed down
+            time_us, is_right = once_us(timed, background, share)
+            if is_right:
+                break
+        else:
+            sys.exit("the background ended before what is timed, or began before it was enqueued")
+        times.append(time_us)
+    return statistics.median(times)
 
 
-def once_us(timed: Side, background: Side | None, times: int) -> tuple[float, bool]:
-    """That with so many replays of the background for each timed one, and whether they were
-    enough on all ranks.
+def once_us(timed: Side, background: Side | None, share: int) -> tuple[float, bool]:
+    """That with so many times its operations in the background, and whether they were enough on
+    all ranks. The GPU sleeps while all is enqueued, which must be for long enough.
     """
     import torch
     import torch.distributed as dist
 
-    replays = round(RUN_S / GRAPH_S)
+    begin, end, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    count = min(share * background.timed, MOST_BEHIND) if background else 0
     torch.cuda.synchronize()
     dist.barrier()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
-    last = torch.cuda.Event(enable_timing=True)
-    marks[0].record(timed.stream)
-    for number in range(replays):
-        for _ in range(times if background else 0):
-            with torch.cuda.stream(background.stream):
-                background.graph.replay()
-        with torch.cuda.stream(timed.stream):
-            timed.graph.replay()
-        marks[number + 1].record(timed.stream)
+    torch.cuda._sleep(round(SLEEP_S * 2e9 * (timed.timed + count)))
+    dist.all_reduce(torch.zeros(1, device="cuda"))  # all ranks begin together
+    begin.record()
     if background:
+        background.stream.wait_event(begin)
+        with torch.cuda.stream(background.stream):
+            for _ in range(count):
+                background.operation()
         last.record(background.stream)
+    timed.stream.wait_event(begin)
+    with torch.cuda.stream(timed.stream):
+        for _ in range(timed.timed):
+            timed.operation()
+    end.record(timed.stream)
+    is_right = not begin.query()
     torch.cuda.synchronize()
-    margins = [0.0] * dist.get_world_size()
-    dist.all_gather_object(margins, marks[-1].elapsed_time(last) if background else 1.0)
-    used = range(replays // 10, replays)
-    time_ms = statistics.median(marks[n].elapsed_time(marks[n + 1]) for n in used)
-    return 1e3 * time_ms / timed.operations, min(margins) > 0
+    if background:
+        is_right &= begin.elapsed_time(last) > begin.elapsed_time(end)
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, (1e3 * begin.elapsed_time(end) / timed.timed, is_right))
+    return max(time_us for time_us, _ in found), all(right for _, right in found)
 
 
 def time_all(out: Path) -> None:
@@ -105,8 +98,6 @@ def time_all(out: Path) -> None:
     dist.init_process_group("nccl", device_id=device)
     a, b, product = (torch.randn(SIDE, SIDE, device=device).bfloat16() for _ in range(3))
     load = Side(lambda: torch.mm(a, b, out=product))
-    for _ in range(round(WARM_S / GRAPH_S)):
-        load.graph.replay()
     data = torch.zeros(max(SIZES) // 2, dtype=torch.bfloat16, device=device)
     found: dict[int, dict[str, float]] = {}
     for size in SIZES:

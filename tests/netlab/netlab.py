@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from busbw import lab as library
 from busbw.core.errors import NoMeasurement
 from busbw.lab import building, host_exec, network, processes, state
@@ -186,3 +188,15 @@ def namespaces(token: str, names: Sequence[str]) -> Iterator[None]:
     finally:
         with state.locked():
             building.remove(lab_record)
+
+
+def second_cable(lab: Lab, rate_mbit: float) -> None:
+    """Join both hosts once more, by interfaces with addresses 10.78.0.1 and 10.78.0.2."""
+    names = [f"w{number}{uuid.uuid4().hex[:6]}" for number in (1, 2)]
+    first, second = lab.hosts
+    peer = ("peer", "name", names[1], "netns", second.namespace)
+    ip("-n", first.namespace, "link", "add", names[0], "type", "veth", *peer)
+    for number, (host, name) in enumerate(zip(lab.hosts, names, strict=True), start=1):
+        ip("-n", host.namespace, "address", "add", f"10.78.0.{number}/24", "dev", name)
+        ip("-n", host.namespace, "link", "set", name, "mtu", "9000", "up")
+        network.limit(msgspec.structs.replace(host.record, interface=name), _shape(rate_mbit))

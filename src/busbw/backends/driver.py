@@ -17,21 +17,24 @@ from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size
 from busbw.launch import environment
-from busbw.measure.events import Event, Started
+from busbw.measure.events import Ended, Event, Started
 from busbw.measure.sink import INTERRUPTED, TERMINATED, Sink
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 
 
 class _Attempt(Sink):
-    """One start of the ranks. What it reports goes to `shown`, with the rows of earlier starts.
+    """One start of the ranks. What it reports goes to `shown`, with the rows of earlier starts, and
+    after the result of other rails, `before`.
 
     `running` is the backend that ran last, with its size.
     """
 
-    def __init__(self, shown: Sink, rows: list[BackendsRow]) -> None:
+    def __init__(
+        self, shown: Sink, rows: list[BackendsRow], before: BackendsResult | None, *, last: bool
+    ) -> None:
         super().__init__(shown.record, shown.frontend)
-        self._shown, self._rows = shown, rows
+        self._shown, self._rows, self._before, self._last = shown, rows, before, last
         self.running: BackendRunning | None = None
 
     @property
@@ -46,12 +49,18 @@ class _Attempt(Sink):
             self.running = event
             return
         if isinstance(event, Started) and isinstance(event.result, BackendsResult):
-            event.result.rows = list(self._rows)
+            if self._before is not None:
+                event.result.follow(self._before)
+            for row in self._rows:
+                event.result.add(row)
             self.running = None  # what fails from here on is no backend's fault
         if isinstance(event, SizeMeasured):
             self._rows.append(event.row)
             self.running = None
-        self._shown.take(event)
+        if isinstance(event, Ended) and not self._last:
+            self.record.take(event)  # not shown: other rails follow
+        else:
+            self._shown.take(event)
 
     def note(self, text: str) -> None:
         self._shown.note(text)
@@ -67,12 +76,25 @@ class _Attempt(Sink):
 def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:
     """Run the job; None on nonzero ranks of a job that another launcher started.
 
-    Raises what ended it if no backend was running, or if another launcher started the ranks.
+    With rails, the ranks start once with all of them, and once with each: NCCL reads its variables
+    once. Raises what ended a job if no backend was running, or if another launcher started the
+    ranks.
     """
+    result: BackendsResult | None = None
+    groups = [job.rails, *([rail] for rail in job.rails if len(job.rails) > 1)]
+    for number, rails in enumerate(groups, start=1):
+        part = msgspec.structs.replace(job, rails=rails)
+        result = _measure(part, where, sink, result, last=number == len(groups))
+    return result
+
+
+def _measure(
+    job: BackendsJob, where: LaunchTarget, sink: Sink, before: BackendsResult | None, *, last: bool
+) -> BackendsResult | None:
     rows: list[BackendsRow] = []
     dropped: dict[str, str] = {}
     while True:
-        attempt = _Attempt(sink, rows)
+        attempt = _Attempt(sink, rows, before, last=last)
         again = msgspec.structs.replace(
             job, done=[row.size_bytes for row in rows], dropped=dict(dropped)
         )

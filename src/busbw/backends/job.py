@@ -5,7 +5,7 @@ a CUDA graph of several calls at different places of its buffers.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -13,7 +13,8 @@ from time import perf_counter
 
 import msgspec
 
-from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend
+from busbw.backends.rails import on_rails, use_rails
+from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend, why_not
 from busbw.backends.types import (
     EAGER,
     GRAPH,
@@ -104,6 +105,7 @@ class BackendsRun:
         self._left_out: dict[str, str] = dict(job.dropped)
         self._random = random.Random(1)  # the same on all ranks
         self._moved = max(job.blocks, 1)  # times the size of a row, by a call
+        self._rails, self._over_rdma = use_rails(job.rails, party.world)
 
     def open_all(self, stack: ExitStack) -> None:
         """Open all that can run here, and report the start.
@@ -113,19 +115,20 @@ class BackendsRun:
         import torch
 
         on_gpus = torch.cuda.is_available()
-        of_job = [row for row in BACKENDS if row.on_gpus == on_gpus]
+        of_job = [row for row in BACKENDS if row.on_gpus in (on_gpus, None)]
         asked = self._job.backends or [
             row.name for row in of_job if self._job.blocks or not row.of_blocks
         ]
         self._asked = len(asked)
         for name in asked:
-            reason = self._open(backend(name), stack, on_gpus=on_gpus)
+            row = on_rails(backend(name), self._job.rails)
+            reason = self._open(row, stack, on_gpus=on_gpus)
             if reason:
-                self._left_out[name] = reason
+                self._left_out[row.name] = reason
         if not self._opened:
             reasons = "; ".join(f"{name}: {why}" for name, why in self._left_out.items())
             raise NoMeasurement(f"no backend can run: {reasons}", "name others with --backends")
-        self._start(asked[0])
+        self._start(on_rails(backend(asked[0]), self._job.rails).name)
 
     def _open(self, row: BackendRow, stack: ExitStack, *, on_gpus: bool) -> str:
         """Open one; returns why it cannot run, the same on all processes."""
@@ -138,10 +141,12 @@ class BackendsRun:
             place=(self._party.local, self._party.color, self._control.process),
             copies=job.copies,
             blocks=job.blocks,
+            rails=tuple(rail.name for rail in job.rails),
+            over_rdma=self._over_rdma,
         )
-        why_not = self._agree(self._why_not(row, opening, on_gpus=on_gpus))
-        if why_not:
-            return why_not
+        reason = self._agree(why_not(row, opening, on_gpus=on_gpus))
+        if reason:
+            return reason
         self._announce(BackendRunning(row.name))
         self._enter_phase("init", row.name)
         failed, engine = "", None
@@ -156,15 +161,6 @@ class BackendsRun:
             engine.close(abort=True)
             return failed
         return self._prepare(row, engine, stack)
-
-    def _why_not(self, row: BackendRow, opening: Opening, *, on_gpus: bool) -> str:
-        if row.on_gpus != on_gpus:
-            return "it needs GPUs" if row.on_gpus else "it runs on CPUs"
-        if row.collectives and opening.spec.collective not in row.collectives:
-            return f"it has no {opening.spec.collective}"
-        if row.one_host and self._party.local != self._control.process:
-            return "its GPUs must be in one host"
-        return row.why_not(opening)
 
     def _prepare(self, row: BackendRow, engine: Engine, stack: ExitStack) -> str:
         """Allocate its buffers, and keep it; returns why that failed."""
@@ -220,14 +216,18 @@ class BackendsRun:
             default=default if default in names else names[0],
             backends=names,
             left_out=self._left_out,
-            in_graph=job.in_graph if engine.asynchronous else 0,
+            in_graph=job.in_graph if any(each.engine.asynchronous for each in self._opened) else 0,
             copies=job.copies,
             blocks=job.blocks,
+            rails=self._rails,
             **facts(job, self._party, engine),
         )
-        result.ideal, _ = ideals(
-            job.sweep.collective, result.world, result.topology, result.environment
-        )
+        for opened in self._opened:
+            result.library.versions |= opened.engine.library().versions
+        if not job.rails:  # which have bounds of their own
+            result.ideal, _ = ideals(
+                job.sweep.collective, result.world, result.topology, result.environment
+            )
         if self._control.process == 0:
             self._emit(Started(result))
 
@@ -261,15 +261,17 @@ class BackendsRun:
         on any rank has no time there.
         """
         progress = self._begin("verify", timed, size, 1)
-        operation_s, failed = 0.0, ""
-        try:
-            self._bind(timed, size)
+        operation_s = 0.0
+
+        def once() -> None:
+            nonlocal operation_s
             timed.wrong = self._wrong(timed)
             operation_s = min(self._once_s(timed) for _ in range(UNTIMED))
-        except FAILURES as error:
-            failed = _text(timed.opened.engine.explained(error))
+
+        # A rank may read another one's data as soon as it runs: all must have written theirs.
+        timed.why_not = self._tried(timed, lambda: self._make_ready(timed, size))
+        timed.why_not = timed.why_not or self._tried(timed, once)
         progress.done += 1
-        timed.why_not = self._agree(failed)
         if timed.why_not:
             return
         timed.wrong = int(self._control.reduce_all([float(timed.wrong)], "sum")[0])
@@ -287,6 +289,22 @@ class BackendsRun:
             operation_s,
             adaptive_timing.CellSamples(tick_s=batches.tick_s),
         )
+
+    def _tried(self, timed: TimedBackend, step: Callable[[], None]) -> str:
+        """Run a step; returns why it failed on any rank. Collective."""
+        failed = ""
+        try:
+            step()
+        except FAILURES as error:
+            failed = _text(timed.opened.engine.explained(error))
+        return self._agree(failed)
+
+    def _make_ready(self, timed: TimedBackend, size: int) -> None:
+        """Bind the launches, and write their data."""
+        self._bind(timed, size)
+        for call in timed.calls:
+            verification.write(timed.opened.engine, call, _probe(timed, call))
+        timed.opened.engine.synchronize(self._job.sweep.timeout)
 
     def _bind(self, timed: TimedBackend, size: int) -> None:
         """The launches that will be timed: single calls at several places, or one graph of all."""
@@ -311,12 +329,11 @@ class BackendsRun:
 
     def _wrong(self, timed: TimedBackend) -> int:
         """The wrong elements on local ranks after one launch."""
-        engine, call = timed.opened.engine, timed.calls[0]
-        probe = Probe(1, call.dtype, call.op, engine.size)
-        for target in timed.calls:
-            verification.write(engine, target, probe)
         self._once_s(timed)
-        checks = [verification.check(engine, target, probe) for target in timed.calls]
+        checks = [
+            verification.check(timed.opened.engine, call, _probe(timed, call))
+            for call in timed.calls
+        ]
         return sum(wrong.count for of_call in checks for wrong in of_call)
 
     def _once_s(self, timed: TimedBackend) -> float:
@@ -375,6 +392,10 @@ class BackendsRun:
         if not first or all(reasons):
             return first
         return f"rank {reasons.index(first)}: {first}"
+
+
+def _probe(timed: TimedBackend, call: CollectiveCall) -> Probe:
+    return Probe(1, call.dtype, call.op, timed.opened.engine.size)
 
 
 def _text(error: Exception) -> str:

@@ -25,6 +25,8 @@ class Opening:
     place: tuple[int, int, int]
     copies: bool
     blocks: int = 0  # of a transfer
+    rails: tuple[str, ...] = ()  # the NICs that it may use; its own choice if empty
+    over_rdma: bool = False  # whether these are RDMA devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class BackendRow:
 
     name: str
     what: str
-    on_gpus: bool
+    on_gpus: bool | None  # None: on GPUs and on CPUs
     why_not: Callable[[Opening], str]  # why it cannot run on this rank; '' if it can
     open: Callable[[Opening], "Engine"]
     collectives: tuple[str, ...] = ()  # all if empty
@@ -55,7 +57,13 @@ def _open_mpi(opening: Opening) -> "Engine":
     return MpiEngine(opening.control.comm, process, group)  # type: ignore[attr-defined]
 
 
+def _why_no_gloo(opening: Opening) -> str:
+    return "Gloo has no RDMA: name interfaces or networks" if opening.over_rdma else ""
+
+
 def _why_no_mpi(opening: Opening) -> str:
+    if opening.rails:
+        return "MPI has chosen its NICs when it starts"
     if getattr(opening.control, "comm", None) is None:
         return "the ranks were not started by MPI"
     return ""
@@ -114,8 +122,27 @@ def _blocks(*, packed: bool) -> Callable[[Opening], "Engine"]:
     return open_it
 
 
+def _why_no_gloo_blocks(opening: Opening) -> str:
+    return _why_no_blocks(opening) or _why_no_gloo(opening)
+
+
 def _why_no_blocks(opening: Opening) -> str:
     return "" if opening.blocks else "--blocks does not say how many blocks a transfer has"
+
+
+def _nixl(operation: str) -> Callable[[Opening], "Engine"]:
+    def open_it(opening: Opening) -> "Engine":
+        from busbw.engines.torch_nixl import NixlEngine
+
+        return NixlEngine(opening.control, opening.spec, opening.place, opening.blocks, operation)
+
+    return open_it
+
+
+def _why_no_nixl(opening: Opening) -> str:
+    from busbw.engines import torch_nixl
+
+    return _why_no_blocks(opening) or torch_nixl.why_missing()
 
 
 def _why_no_symmetric(_: Opening) -> str:
@@ -216,13 +243,13 @@ BACKENDS = (
         SENDRECV,
         of_blocks=True,
     ),
-    BackendRow("gloo", "Gloo as PyTorch calls it", False, _always, _open_torch),
+    BackendRow("gloo", "Gloo as PyTorch calls it", False, _why_no_gloo, _open_torch),
     BackendRow("mpi", "MPI on host memory", False, _why_no_mpi, _open_mpi),
     BackendRow(
         "gloo-grouped",
         "Gloo, each scattered block by itself",
         False,
-        _why_no_blocks,
+        _why_no_gloo_blocks,
         _blocks(packed=False),
         SENDRECV,
         of_blocks=True,
@@ -231,13 +258,43 @@ BACKENDS = (
         "gloo-packed",
         "Gloo, scattered blocks gathered into one message",
         False,
-        _why_no_blocks,
+        _why_no_gloo_blocks,
         _blocks(packed=True),
+        SENDRECV,
+        of_blocks=True,
+    ),
+    BackendRow(
+        "nixl",
+        "NIXL, each scattered block read out of the memory of the rank before",
+        None,
+        _why_no_nixl,
+        _nixl("READ"),
+        SENDRECV,
+        of_blocks=True,
+    ),
+    BackendRow(
+        "nixl-write",
+        "NIXL, each scattered block written into the memory of the rank after",
+        None,
+        _why_no_nixl,
+        _nixl("WRITE"),
         SENDRECV,
         of_blocks=True,
     ),
 )
 BY_NAME = {row.name: row for row in BACKENDS}
+
+
+def why_not(row: BackendRow, opening: Opening, *, on_gpus: bool) -> str:
+    """Why a backend cannot run on this rank; '' if it can."""
+    if row.on_gpus not in (on_gpus, None):
+        return "it needs GPUs" if row.on_gpus else "it runs on CPUs"
+    if row.collectives and opening.spec.collective not in row.collectives:
+        return f"it has no {opening.spec.collective}"
+    local, _, process = opening.place
+    if row.one_host and local != process:
+        return "its GPUs must be in one host"
+    return row.why_not(opening)
 
 
 def backend(name: str) -> BackendRow:

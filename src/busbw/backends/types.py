@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from busbw.core.result import Cell, Ideal, Outcome
 from busbw.core.sweep import SweepSpec
+from busbw.host.rails import Rail
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
 
@@ -28,6 +29,7 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     in_graph: int = IN_GRAPH  # 0: no graphs
     copies: bool = False
     blocks: int = 0  # that a call of sendrecv has, of the size of a row; 0: a call has that size
+    rails: list[Rail] = msgspec.field(default_factory=list)  # to use alone; empty: any
     done: list[int] = msgspec.field(default_factory=list)
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -88,6 +90,13 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
     blocks: Annotated[
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
+    rails: Annotated[
+        list[Rail],
+        Meta(
+            description="NICs that backends used alone, and all of them; their line rates are in"
+            " bytes per second. A backend's name then ends in @ and that of the rail"
+        ),
+    ] = msgspec.field(default_factory=list)
     ideal: Annotated[
         Ideal | None, Meta(description="the largest bound on busbw; null where it is unknown")
     ] = None
@@ -106,6 +115,29 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
 
     def reached(self) -> str:
         return f", after {self.rows[-1].size_bytes} B" if self.rows else ""
+
+    def add(self, row: BackendsRow) -> None:
+        """Add what was measured at a size, to what other rails have there."""
+        same = next((known for known in self.rows if known.size_bytes == row.size_bytes), None)
+        if same is None:
+            self.rows.append(row)
+        else:
+            same.times += row.times
+
+    def follow(self, before: "BackendsResult") -> None:
+        """Continue a result with other rails."""
+        self.default, self.start = before.default, before.start
+        self.backends = before.backends + self.backends
+        self.rails = before.rails + self.rails
+        self.left_out = before.left_out | self.left_out
+        self.rows = [
+            BackendsRow(size_bytes=row.size_bytes, times=list(row.times)) for row in before.rows
+        ]
+
+    @property
+    def is_exchange(self) -> bool:
+        """Whether data crosses a link; else no backend is faster than another."""
+        return self.world.ranks != 1
 
     def modes(self) -> list[str]:
         """Those that were measured."""
@@ -137,7 +169,7 @@ class SizeMeasured(Event, tag="size"):
         assert isinstance(result, BackendsResult)
         from busbw.backends.verdicts import choices
 
-        result.rows.append(self.row)
+        result.add(self.row)
         result.choices = choices(result)
         return True
 

@@ -66,7 +66,9 @@ def recommended(row: BackendsRow, mode: str, default: str) -> tuple[str, bool]:
 
 
 def choices(result: BackendsResult) -> list[Choice]:
-    """The recommended backends as ranges of sizes, by mode."""
+    """The recommended backends as ranges of sizes, by mode; none where nothing is exchanged."""
+    if not result.is_exchange:
+        return []
     return [choice for mode in result.modes() for choice in _ranges(result, mode, result.rows)]
 
 
@@ -92,7 +94,7 @@ def _ranges(result: BackendsResult, mode: str, rows: Sequence[BackendsRow]) -> I
 def beaten(result: BackendsResult) -> list[Choice]:
     """Where the default was measured, and is surely slower than another one by over 10 %."""
     found = list[Choice]()
-    for mode in result.modes():
+    for mode in result.modes() if result.is_exchange else ():
         rows = [row for row in result.rows if _has_time(row.of(result.default, mode))]
         found += _ranges(result, mode, rows)
     return [

@@ -1,5 +1,7 @@
 """`busbw backends`: which implementation of a collective is the fastest at which size."""
 
+import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -7,6 +9,7 @@ import click
 
 from busbw.backends import text as backends_text
 from busbw.backends.driver import measure
+from busbw.backends.rails import parse
 from busbw.backends.registry import BACKENDS, backend
 from busbw.backends.types import IN_GRAPH, BackendsJob
 from busbw.cli.keep import finishing, keep
@@ -19,6 +22,7 @@ from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_spec
+from busbw.launch.environment import detect
 from busbw.measure.record import RunRecord
 from busbw.measure.target import LaunchTarget
 
@@ -60,6 +64,14 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
     help="sendrecv: a call moves so many scattered blocks of the size, as of a KV cache",
 )
 @click.option(
+    "--rail",
+    "rails",
+    multiple=True,
+    metavar="NIC",
+    help="over this RDMA device, interface or CIDR alone, may be repeated, then also over all of"
+    " them; NIC=100Gbit/s gives a rate that its driver does not; all = each NIC of this host",
+)
+@click.option(
     "--max-time",
     "max_time_s",
     type=Seconds(),
@@ -83,6 +95,7 @@ def command(
     in_graph: int,
     copies: bool,
     blocks: int,
+    rails: tuple[str, ...],
     max_time_s: float,
     limit_s: float,
     launch_limit_s: float,
@@ -109,6 +122,7 @@ def command(
             f"busbw backends {BLOCKED} --blocks {blocks}",
         )
     where = LaunchTarget(**shared.take_where(fields))
+    _check_rails(rails, where)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     unset = tuple(field for field in DEFAULTS if not is_given(field))
     if blocks and "max_bytes" in unset:
@@ -121,13 +135,16 @@ def command(
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
         sweep=SweepSpec(
-            collective=name, sampling=Sampling(precision=0.0, max_time_s=max_time_s), **sweep
+            collective=name,
+            sampling=Sampling(precision=0.0, max_time_s=max_time_s, all_time=True),
+            **sweep,
         ),
         unset=unset,
         backends=_parse_names(names),
         in_graph=in_graph,
         copies=copies,
         blocks=blocks,
+        rails=parse(rails),
     )
     check_spec(job.sweep, strict=True)
     if dry_run:
@@ -137,6 +154,19 @@ def command(
     with finishing(record, partial(keep, asked=history)):
         result = measure(job, where, output)
     return int(exit_code(result))
+
+
+def _check_rails(rails: Sequence[str], where: LaunchTarget) -> None:
+    """UsageError where ranks use no NIC, or are not started once for each."""
+    if rails and detect(os.environ) is not None:
+        raise UsageError(
+            "--rail starts the ranks once for each NIC, but another launcher has started this one",
+            "leave out mpirun, srun or torchrun: --hosts or --slurm",
+        )
+    if rails and not (where.hosts or where.hostfile or where.step):
+        raise UsageError(
+            f"--rail {rails[0]}: ranks on one host use no NIC", "add --hosts h1:1,h2:1"
+        )
 
 
 def _parse_names(text: str) -> list[str]:

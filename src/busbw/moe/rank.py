@@ -232,6 +232,7 @@ def _visitor(
     sampling = Sampling(
         precision=GPU_PRECISION if opened.asynchronous else CPU_PRECISION,
         max_time_s=of_row / 4,  # the whole and its three phases
+        all_time=True,
         sweep_s=CPU_SWEEP_S if limited else 0.0,
     )
     batches: Batches = HostClockBatches(control)

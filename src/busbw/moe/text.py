@@ -1,10 +1,10 @@
 """Dispatch and combine for people: a table for each direction, and what its columns count."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from busbw.core.sizes import counted
 from busbw.moe.registry import BACKENDS
-from busbw.moe.types import ALLTOALLV, PHASES, MoeResult, MoeRow, MoeTime
+from busbw.moe.types import ALLTOALLV, PHASES, MoeResult, MoeRow, MoeSpec, MoeTime
 from busbw.moe.verdicts import by_tokens, spans_text
 from busbw.moe.volumes import DIRECTIONS
 from busbw.ui.columns import Column, aligned, wrapped
@@ -18,7 +18,7 @@ from busbw.ui.number_formats import (
     text_or_unknown,
 )
 
-DROP_ORDER = ("+-%", "imb", "sel")
+DROP_ORDER = ("sel", "imb", "+-%")
 DEFINITIONS = (
     "time: us from the first rank's start to the last rank's end, median",
     "exchange: us of the exchange between ranks alone",
@@ -39,22 +39,32 @@ def header(result: MoeResult) -> str:
     """What is measured, and on what."""
     spec = result.moe
     lines = [
-        f"# {counted(spec.experts, 'expert')} on {counted(result.world.ranks, 'rank')}, top-"
-        f"{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}, seed"
-        f" {spec.seed}",
+        f"# {counted(spec.experts, 'expert')} on {counted(result.world.ranks, 'rank')},"
+        f" {shape(spec)}",
         "# " + ", ".join(filter(None, (machine(result), library(result), *_versions(result)))),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
+def shape(spec: MoeSpec) -> str:
+    """`top-8, hidden 7168, bfloat16, routing uniform, seed 1`."""
+    return (
+        f"top-{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}, seed"
+        f" {spec.seed}"
+    )
+
+
 def render_all(result: MoeResult, width: int | None = None) -> str:
     """The whole text."""
     parts = [wrapped(header(result), width)]
+    shown = set[str]()
     for direction in DIRECTIONS:
         rows = [row for row in result.rows if row.direction == direction]
         if rows:
-            parts.append(f"\n{direction}\n{aligned(columns(rows), rows, width, DROP_ORDER)}")
-    parts.append(wrapped("\n" + "".join(f"{line}\n" for line in legend(result)), width))
+            table = aligned(columns(rows), rows, width, DROP_ORDER)
+            parts.append(f"\n{direction}\n{table}")
+            shown.update(table.splitlines()[0].split())
+    parts.append(wrapped("\n" + "".join(f"{line}\n" for line in legend(result, shown)), width))
     if result.findings:
         parts.append(wrapped("\n" + "".join(map(finding_text, result.findings)), width))
     return "".join(parts)
@@ -84,9 +94,12 @@ def columns(rows: Sequence[MoeRow]) -> list[Column]:
     return [column for column in found if column.title not in unused]
 
 
-def legend(result: MoeResult) -> list[str]:
-    """A line for each definition, and where the bound comes from."""
-    lines = list(DEFINITIONS)
+def legend(result: MoeResult, shown: Collection[str] = ()) -> list[str]:
+    """A line for each definition, and where the bound comes from.
+
+    `shown` has the titles of the columns that are shown; all, if it is empty.
+    """
+    lines = [line for line in DEFINITIONS if not shown or _titles(line) & set(shown)]
     if any(len(row.phases) < len(PHASES[row.direction]) for row in result.rows):
         lines.append(FUSED)
     largest = max(result.rows, key=lambda row: row.tokens, default=None)
@@ -96,8 +109,9 @@ def legend(result: MoeResult) -> list[str]:
         lines.append(f"no bound: {result.no_bound}")
     vague = sum(row.whole.stopped != "ok" for row in result.rows)
     if vague:
+        see = ", see +-%" if not shown or "+-%" in shown else ""
         lines.append(
-            f"{vague} of {counted(len(result.rows), 'time')} less precise than wanted, see +-%:"
+            f"{vague} of {counted(len(result.rows), 'time')} less precise than wanted{see}:"
             " give more --max-time, or stop other jobs"
         )
     lines += fastest(result)
@@ -105,6 +119,11 @@ def legend(result: MoeResult) -> list[str]:
     if not result.complete:
         lines.append("the run did not end; these rows are what was measured")
     return [*lines, *(f"error: {error}" for error in result.errors)]
+
+
+def _titles(definition: str) -> set[str]:
+    """The columns that a line defines: `pack, unpack, reduce: us of ...`."""
+    return set(definition.partition(":")[0].split(", "))
 
 
 def fastest(result: MoeResult) -> list[str]:

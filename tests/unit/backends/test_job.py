@@ -10,6 +10,7 @@ from busbw.backends import job as backends_job
 from busbw.backends.registry import BackendRow, Opening
 from busbw.backends.types import EAGER, GRAPH, BackendsJob, BackendsResult, SizeMeasured
 from busbw.core.errors import NoMeasurement
+from busbw.core.result import EngineLibrary
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.base import CollectiveCall, Engine, Launch, LaunchSequence
 from busbw.engines.sim import SimEngine
@@ -166,3 +167,17 @@ def test_an_opening_has_what_engines_need(monkeypatch: pytest.MonkeyPatch) -> No
     run(monkeypatch, row, copies=True)
     assert seen[0].place == (0, 0, 0)
     assert seen[0].copies
+
+
+class OfPackage(Simulated):
+    """The engine of a package with a version of its own."""
+
+    def library(self) -> EngineLibrary:
+        return EngineLibrary("package", versions={"package": "1.2"})
+
+
+def test_the_result_has_the_versions_of_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = backend("first", lambda: Simulated()), backend("second", OfPackage)
+    made, _ = run(monkeypatch, first, second)
+    assert made.library.engine == "sim"
+    assert made.library.versions["package"] == "1.2"

@@ -35,6 +35,19 @@ def test_wide_text_has_every_column() -> None:
     assert "no bound" not in text
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, None])
+def test_the_legend_names_what_is_shown(width: int | None) -> None:
+    result = moe_results.result()
+    result.rows[0].whole.stopped = "budget"
+    text = render_all(result, width)
+    lines = text.splitlines()
+    titles = {title for line in lines if line.startswith("tokens") for title in line.split()}
+    for title in ("sel", "imb", "wire"):
+        assert (title in titles) == any(line.startswith(f"{title}: ") for line in lines)
+    assert ("+-%" in titles) == ("see +-%" in text)
+    assert width is not None or "+-%" in titles
+
+
 def test_reason_for_no_bound_is_said() -> None:
     result = moe_results.result(bound_s=None, bound="")
     result.no_bound = "the ranks run on CPUs"

@@ -135,7 +135,7 @@ TUNE: Groups = (
 )
 BACKENDS: Groups = (
     (MOST_USED, ("ranks", "hosts", "names", "min_bytes", "max_bytes", "json_name")),
-    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
+    ("Ranks and hosts", ("hostfile", "rails", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to measure", ("datatype", "step_factor", "in_graph", "copies", "blocks", "max_time_s")),
     ("Output", ("format_name", "force", "history")),
