@@ -12,7 +12,6 @@ from typing import Any
 
 from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
-from busbw.core.sizes import short_size
 from busbw.host.gpu import read_gpus
 from busbw.host.source import LiveMachine
 
@@ -161,9 +160,9 @@ class Summing:
     def refusal(self, size: int) -> str:
         """Why it does not sum messages of this size in bytes; '' if it does."""
         if size % UNIT:
-            return f"{self.name} sums multiples of {UNIT} bytes, not {size}"
+            return f"{self.name} sums multiples of {UNIT} bytes"
         if size > self.most:
-            return f"{self.name} sums at most {short_size(self.most)} bytes, not {short_size(size)}"
+            return f"{self.name} sums at most {self.most} bytes"
         return ""
 
 
