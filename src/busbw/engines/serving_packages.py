@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -12,7 +12,6 @@ from typing import Any
 
 from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
-from busbw.core.sizes import short_size
 from busbw.host.gpu import read_gpus
 from busbw.host.source import LiveMachine
 
@@ -28,7 +27,7 @@ class Package:
     name: str
     install: str
     module: str
-    functions: dict[str, int | Sequence[str]]
+    functions: Mapping[str, int | Sequence[str]]
     more: tuple[int, ...] = ()  # arguments of all_reduce that vLLM's has not
 
     def load(self) -> Any:
@@ -60,9 +59,9 @@ def named(what: str) -> Iterator[None]:
 def _takes(function: Any, arguments: int | Sequence[str]) -> bool:
     """Whether a function can be called with so many arguments, or with these names."""
     positional = [None] * arguments if isinstance(arguments, int) else []
-    named = {} if isinstance(arguments, int) else dict.fromkeys(arguments)
+    by_name = {} if isinstance(arguments, int) else dict.fromkeys(arguments)
     try:
-        inspect.signature(function).bind(*positional, **named)
+        inspect.signature(function).bind(*positional, **by_name)
     except (TypeError, ValueError):
         return False
     return True
@@ -79,7 +78,7 @@ _VLLM = {
 }
 # FlashInfer takes the most thread blocks as well; 36 is what vLLM has.
 VLLM = (
-    Package("vLLM", "vllm", "vllm._custom_ops", dict(_VLLM)),
+    Package("vLLM", "vllm", "vllm._custom_ops", _VLLM),
     Package(
         "FlashInfer",
         "flashinfer-python",
@@ -161,9 +160,9 @@ class Summing:
     def refusal(self, size: int) -> str:
         """Why it does not sum messages of this size in bytes; '' if it does."""
         if size % UNIT:
-            return f"{self.name} sums multiples of {UNIT} bytes, not {size}"
+            return f"{self.name} sums multiples of {UNIT} bytes"
         if size > self.most:
-            return f"{self.name} sums at most {short_size(self.most)} bytes, not {short_size(size)}"
+            return f"{self.name} sums at most {self.most} bytes"
         return ""
 
 
