@@ -1,7 +1,7 @@
 """Backends beside each other as text: a table for each mode, the choice by size, and findings."""
 
 from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
-from busbw.backends.verdicts import Fastest, beaten, fastest
+from busbw.backends.verdicts import Fastest, beaten, fastest, slower_on_all
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
@@ -138,10 +138,13 @@ def foot(result: BackendsResult) -> list[str]:
         f"{'in graphs' if mode == GRAPH else 'eager'}: {ranges(result, mode)}"
         for mode in result.modes()
     ]
+    found = [(result.default, choice) for choice in beaten(result)]
+    if result.rails:
+        found = slower_on_all(result)
     lines += [
-        f"WARN    {result.default} is slower than {choice.backend}"
+        f"WARN    {name} is slower than {choice.backend}"
         f" {_times(choice)} {_from_to(choice)}, {_mode(choice)}"
-        for choice in beaten(result)
+        for name, choice in found
     ]
     lines += bound(result)
     if result.rows and not result.complete:
@@ -172,7 +175,7 @@ def bound(result: BackendsResult) -> list[str]:
 def legend(result: BackendsResult) -> list[str]:
     """What the columns mean, where it is not said elsewhere."""
     lines = []
-    if len(result.backends) > 1:
+    if len(result.backends) > 1 and not result.rails:
         lines.append(
             f"x: the time of {result.default} over that of the fastest, with its interval; `or`:"
             " they cannot be told apart"
