@@ -17,13 +17,16 @@ pytestmark = [
     pytest.mark.netlab,
     pytest.mark.torch,
     pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
+    pytest.mark.skipif(
+        find_spec("nixl_cu13") is None, reason="NIXL is not installed: pip install nixl-cu13"
+    ),
 ]
 SOURCE = str(Path(__file__).parents[2] / "src")
 FAST, SLOW = "10.77.0.0/24", "10.78.0.0/24"
 FAST_MBIT, SLOW_MBIT = 800, 50
 BLOCKS, BLOCK = 16, 1 << 20  # much more than the rate limits let through at once
 HANG_S = 250  # where other processes use all cores
-BACKENDS = ["gloo-packed", *(["nixl", "nixl-write"] if find_spec("nixl_cu13") else [])]
+BACKENDS = ["gloo-packed", "nixl", "nixl-write"]
 
 
 def test_the_slow_cable_shows_alone_and_both_have_their_line_rates(tmp_path: Path) -> None:

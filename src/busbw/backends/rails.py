@@ -22,8 +22,7 @@ def parse(texts: Sequence[str]) -> list[Rail]:
     rails = list[Rail]()
     for text in texts:
         name, _, rate = text.partition("=")
-        option = f"--rail {name}="
-        given = parse_rate(rate, option, LINK_EXAMPLE) if rate else None
+        given = _line_rate(name, rate) if rate else None
         names = of_this_host(LiveMachine()) if name == ALL else [name]
         if not names:
             raise UsageError("--rail all: no NIC of this host has a known rate", "name its NICs")
@@ -33,6 +32,15 @@ def parse(texts: Sequence[str]) -> list[Rail]:
     if twice:
         raise UsageError(f"--rail {twice} is named twice", "name each once")
     return rails
+
+
+def _line_rate(name: str, text: str) -> float:
+    try:
+        return parse_rate(text, "--rail", LINK_EXAMPLE)
+    except UsageError as error:
+        raise UsageError(
+            f"--rail {name}={text}: {text} is not a rate", f"--rail {name}={LINK_EXAMPLE}"
+        ) from error
 
 
 def on_rails(row: BackendRow, rails: Sequence[Rail]) -> BackendRow:

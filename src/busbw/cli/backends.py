@@ -115,11 +115,8 @@ def command(
     """
     format_name = "json" if json_name == "-" else format_name
     name = collective(name).name
-    if blocks and name != BLOCKED:
-        raise UsageError(
-            f"--blocks {blocks}: {name} moves no scattered blocks",
-            f"busbw backends {BLOCKED} --blocks {blocks}",
-        )
+    backends = _parse_names(names)
+    _check_blocks(name, blocks, backends, copies=copies)
     where = LaunchTarget(**shared.take_where(fields))
     _check_rails(rails, where)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
@@ -137,7 +134,7 @@ def command(
             collective=name, sampling=Sampling(precision=0.0, max_time_s=max_time_s), **sweep
         ),
         unset=unset,
-        backends=_parse_names(names),
+        backends=backends,
         in_graph=in_graph,
         copies=copies,
         blocks=blocks,
@@ -151,6 +148,25 @@ def command(
     with finishing(record, partial(keep, asked=history)):
         result = measure(job, where, output)
     return int(exit_code(result))
+
+
+def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bool) -> None:
+    """UsageError for blocks where nothing moves them, and for what moves blocks without any."""
+    if blocks and name != BLOCKED:
+        raise UsageError(
+            f"--blocks {blocks}: {name} moves no scattered blocks",
+            f"busbw backends {BLOCKED} --blocks {blocks}",
+        )
+    if blocks and copies:
+        raise UsageError(
+            "--copies: blocks are not copied into symmetric memory", "leave out --copies"
+        )
+    of_blocks = next((each for each in backends if backend(each).of_blocks), "")
+    if of_blocks and not blocks:
+        raise UsageError(
+            f"--backends {of_blocks}: it moves blocks, and --blocks does not say how many",
+            f"busbw backends {BLOCKED} --blocks 64 -b 4K -e 16M --backends {of_blocks}",
+        )
 
 
 def _check_rails(rails: Sequence[str], where: LaunchTarget) -> None:
