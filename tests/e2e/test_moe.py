@@ -86,9 +86,26 @@ def test_ranks_refuse_what_does_not_fit_them(start, tmp_path: Path) -> None:
     assert "hint: give a multiple of 3" in done.err
 
 
+def test_backend_that_cannot_run_is_named_and_left_out(start, tmp_path: Path) -> None:
+    file = tmp_path / "moe.json"
+    words = ("-np", "2", "--tokens", "8", "--json", str(file))
+    done = start(*words, "--backends", "deepep,alltoallv")
+    assert done.code == 0, done.err
+    result = api.load(file)
+    assert isinstance(result, MoeResult)
+    assert result.left_out == {"deepep": "it needs GPUs"}
+    assert [row.backend for row in result.rows] == ["alltoallv"] * 2
+    assert "left out: deepep: it needs GPUs" in done.out
+    done = start(*words, "--force", "--backends", "deepep")
+    assert done.code == 3
+    assert "no backend can run: deepep: it needs GPUs" in done.err
+    assert "hint: name others with --backends" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--backends", "deep"), "--backends: unknown backend 'deep'"),
         (("--tokens", "8:4"), "the smaller number first"),
         (("--tokens", "0"), "--tokens 0: not 1 to"),
         (("--routing", "even"), "--routing even: no such routing"),

@@ -5,21 +5,21 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from busbw.api.files import load_sweep
+from busbw.api.files import comparable, load_comparable
 from busbw.core.comparison import Comparison
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.history import machine
 from busbw.core.ranges import require_between
-from busbw.core.result import Result
+from busbw.core.result import Outcome
 from busbw.history.place import history_file
 from busbw.history.store import LAST, baseline, opened
 from busbw.stats import compare as stats
-from busbw.stats.compare import Named
+from busbw.stats.compare import Named, what
 from busbw.stats.history import Times
 from busbw.stats.judging import Limits
 
 LOG = logging.getLogger(__name__)
-Run = str | Path | Result
+Run = str | Path | Outcome
 
 
 def compare(
@@ -38,7 +38,8 @@ def compare(
     With one run a side, earlier runs of the machine in the history say how much runs differ:
     `history` is its file, by default the one that `busbw history` shows, if there is one.
 
-    UsageError for files that hold no sweep, and for sweeps of two collectives.
+    UsageError for files that hold neither a sweep nor the result of `busbw backends`, `moe` or
+    `overlap`, and for sweeps of two collectives.
     """
     require_between("tolerance", tolerance, 0.0, 10.0)
     require_between("confidence", confidence, 0.5, 1.0)
@@ -51,9 +52,9 @@ def compare(
 def runs(side: str, given: Run | Sequence[Run], collective: str | None = None) -> list[Named]:
     """The results of one side, each with the name of its file, or of the side if it has none."""
     if isinstance(given, str | Path):
-        return [(file, load_sweep(file, collective)) for file in files_of_runs(str(given))]
-    if isinstance(given, Result):
-        return [(side, given)]
+        return [(file, load_comparable(file, collective)) for file in files_of_runs(str(given))]
+    if isinstance(given, Outcome):
+        return [(side, comparable(given, side))]
     if not isinstance(given, Sequence) or not given:
         raise UsageError(
             f"{side}: {_kind(given)}, which is no run",
@@ -94,11 +95,12 @@ def stored_times(
     required: bool,
     note: Callable[[str], None],
 ) -> Times:
-    """The stored runs of the machine of both sides; none if the sides are of different machines,
-    or there is no history. One that cannot be read is noted, or an error if it is `required`.
+    """The stored runs of the machine of both sides; none if the sides are no sweeps, or of
+    different machines, or there is no history. One that cannot be read is noted, or an error if it
+    is `required`.
     """
     (_, a), (_, b) = first[0], second[0]
-    if machine(a) != machine(b) or not (required or db.exists()):
+    if what(a) or machine(a) != machine(b) or not (required or db.exists()):
         return {}
     try:
         with opened(db, create=False) as history:

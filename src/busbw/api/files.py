@@ -22,6 +22,7 @@ from busbw.report import file_kinds
 from busbw.report.file_kinds import FileContent
 from busbw.report.read import read
 from busbw.report.registry import kind
+from busbw.report.results import kind_of
 
 TRACE = "kineto"  # of all that may be larger than the memory
 FileObject = msgspec.Struct | Pattern | list[msgspec.Struct]
@@ -82,9 +83,19 @@ def _nodes(snapshots: Sequence[str], *, newest: bool) -> FileContent:
     return FileContent("Snapshots", lambda width: cluster_text(nodes, width), nodes)
 
 
-def load_sweep(path: str | Path, collective: str | None = None) -> Result:
-    """The sweep in a file; UsageError for any other file."""
-    return sweep_in(read_bytes(str(path)), str(path), collective)
+def load_comparable(path: str | Path, collective: str | None = None) -> Result:
+    """What `comparable` makes of a file; UsageError for one that holds no result."""
+    return comparable(result_in(read_bytes(str(path)), str(path), collective), str(path))
+
+
+def comparable(result: Outcome, name: str) -> Result:
+    """A sweep, or the times of another result; UsageError, which has the name, if it has none."""
+    if isinstance(result, Result):
+        return result
+    compared = kind_of(result).compared
+    if compared is None:
+        raise UsageError(f"{name} is {kind(result)}, which is not compared", f"busbw show {name}")
+    return compared(result)
 
 
 def read_bytes(file: str) -> bytes:

@@ -94,7 +94,7 @@ def _link(report: LinkReport) -> str:
 def _comparison(comparison: Comparison) -> str:
     from busbw.history.comparison_text import summary
 
-    return f"{comparison.collective}: {summary(comparison)}"
+    return f"{comparison.what or comparison.collective}: {summary(comparison)}"
 
 
 def _prediction(prediction: Prediction) -> str:

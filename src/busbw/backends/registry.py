@@ -92,6 +92,27 @@ def _symmetric(kernel: str) -> Callable[[Opening], "Engine"]:
     return open_it
 
 
+def _why_no_serving(summing: str) -> Callable[[Opening], str]:
+    def why_not(opening: Opening) -> str:
+        from busbw.core.sweep import dtypes
+        from busbw.engines import serving_packages
+
+        row: serving_packages.Summing = getattr(serving_packages, summing)
+        return row.why_not(opening.control.processes, dtypes(opening.spec)[0])
+
+    return why_not
+
+
+def _serving(engine: str) -> Callable[[Opening], "Engine"]:
+    def open_it(opening: Opening) -> "Engine":
+        from busbw.engines import torch_serving
+
+        kind: type[torch_serving.ServingEngine] = getattr(torch_serving, engine)
+        return kind(opening.control, opening.spec, opening.place, copies=opening.copies)
+
+    return open_it
+
+
 def _blocks(*, packed: bool) -> Callable[[Opening], "Engine"]:
     def open_it(opening: Opening) -> "Engine":
         from busbw.engines.torch_blocks import BlocksEngine
@@ -184,6 +205,26 @@ BACKENDS = (
         _why_no_symmetric,
         _symmetric("MULTIMEM"),
         ALL_REDUCE,
+        one_host=True,
+    ),
+    BackendRow(
+        "vllm",
+        "vLLM's custom all-reduce, from vLLM or from FlashInfer",
+        True,
+        _why_no_serving("VLLM_SUM"),
+        _serving("VllmEngine"),
+        ALL_REDUCE,
+        in_place=False,
+        one_host=True,
+    ),
+    BackendRow(
+        "flashinfer",
+        "FlashInfer's all-reduce, of TensorRT-LLM",
+        True,
+        _why_no_serving("FLASHINFER_SUM"),
+        _serving("FlashInferEngine"),
+        ALL_REDUCE,
+        in_place=False,
         one_host=True,
     ),
     BackendRow(

@@ -5,12 +5,14 @@ from busbw.backends.verdicts import Fastest, beaten, fastest, slower_on_all
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
-from busbw.host.rails import Rail
+from busbw.host.rails import NicChoice
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
 
 REFUSED, WRONG = "-", "wrong"
+ONE_RANK = "SKIP    one rank: no data crosses a link, so no backend is the fastest; run two or more"
 IMPRECISE = 0.1  # of a time
+OF_ENGINES = ("torch", "backend", "mpi4py")  # the device's name, or the engine, says it
 
 
 def render(result: BackendsResult, width: int | None = None) -> str:
@@ -23,9 +25,12 @@ def render(result: BackendsResult, width: int | None = None) -> str:
 
 
 def head(result: BackendsResult) -> str:
-    """`AllReduce of bfloat16, NVIDIA H200 x 2, ...`."""
+    """`AllReduce of bfloat16, NVIDIA H200 x 2, ...`, with the libraries beside PyTorch."""
     collective = BY_NAME[result.spec.collective].title
-    return f"{collective} of {result.spec.datatype}, {machine(result)}, {library(result)}"
+    versions = result.library.versions.items()
+    others = [f"{name} {version}" for name, version in versions if name not in OF_ENGINES]
+    what = f"{collective} of {result.spec.datatype}"
+    return ", ".join([what, machine(result), library(result), *others])
 
 
 def mode_text(result: BackendsResult, mode: str) -> str:
@@ -69,7 +74,7 @@ def rail_tables(result: BackendsResult, mode: str, width: int | None) -> list[st
     return [tabled(name) for name in names]
 
 
-def _line_rate(rail: Rail) -> str:
+def _line_rate(rail: NicChoice) -> str:
     return bandwidth_text(rail.rate) if rail.rate else "unknown"
 
 
@@ -83,13 +88,14 @@ def columns(result: BackendsResult, mode: str) -> list[Column]:
         Column(title=name, value=lambda row, name=name: figure_text(result, row, name, mode))
         for name in result.backends
     ]
+    fastest_column = Column(title="fastest", value=best, left=True)
     return [
         Column(
             title="block" if result.blocks else "size",
             value=lambda row: format_size(row.size_bytes),
         ),
         *backends,
-        Column(title="fastest", value=best, left=True),
+        *([fastest_column] if result.is_exchange else []),
     ]
 
 
@@ -134,10 +140,13 @@ def ratio_text(ratio: float) -> str:
 def foot(result: BackendsResult) -> list[str]:
     """The choice by size, what was left out, and where the default is beaten."""
     lines = legend(result)
-    lines += [
-        f"{'in graphs' if mode == GRAPH else 'eager'}: {ranges(result, mode)}"
-        for mode in result.modes()
-    ]
+    if result.is_exchange:
+        lines += [
+            f"{'in graphs' if mode == GRAPH else 'eager'}: {ranges(result, mode)}"
+            for mode in result.modes()
+        ]
+    else:
+        lines.append(ONE_RANK)
     found = [(result.default, choice) for choice in beaten(result)]
     if result.rails:
         found = slower_on_all(result)
@@ -175,7 +184,7 @@ def bound(result: BackendsResult) -> list[str]:
 def legend(result: BackendsResult) -> list[str]:
     """What the columns mean, where it is not said elsewhere."""
     lines = []
-    if len(result.backends) > 1 and not result.rails:
+    if len(result.backends) > 1 and result.is_exchange and not result.rails:
         lines.append(
             f"x: the time of {result.default} over that of the fastest, with its interval; `or`:"
             " they cannot be told apart"

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from busbw.core.result import Cell, Ideal, Outcome
 from busbw.core.sweep import SweepSpec
-from busbw.host.rails import Rail
+from busbw.host.rails import NicChoice
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
 
@@ -29,7 +29,7 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     in_graph: int = IN_GRAPH  # 0: no graphs
     copies: bool = False
     blocks: int = 0  # that a call of sendrecv has, of the size of a row; 0: a call has that size
-    rails: list[Rail] = msgspec.field(default_factory=list)  # to use alone; empty: any
+    rails: list[NicChoice] = msgspec.field(default_factory=list)  # to use alone; empty: any
     done: list[int] = msgspec.field(default_factory=list)
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -40,7 +40,9 @@ class BackendTime(msgspec.Struct, kw_only=True):
     backend: str
     mode: Annotated[str, Meta(description="eager, or graph: inside a CUDA graph")]
     cell: Cell | None = None
-    operations: Annotated[int, Meta(description="of a timed launch: those of a graph, or 1")] = 1
+    operations: Annotated[
+        int, Meta(description="calls that are timed at once: those of replayed graphs, or 1")
+    ] = 1
     why_not: str = ""
 
 
@@ -89,7 +91,7 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
     rails: Annotated[
-        list[Rail],
+        list[NicChoice],
         Meta(
             description="NICs that backends used alone, and all of them; their line rates are in"
             " bytes per second. A backend's name then ends in @ and that of the rail"
@@ -131,6 +133,11 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         self.rows = [
             BackendsRow(size_bytes=row.size_bytes, times=list(row.times)) for row in before.rows
         ]
+
+    @property
+    def is_exchange(self) -> bool:
+        """Whether data crosses a link; else no backend is faster than another."""
+        return self.world.ranks != 1
 
     def modes(self) -> list[str]:
         """Those that were measured."""

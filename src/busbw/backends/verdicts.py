@@ -8,12 +8,9 @@ import msgspec
 
 from busbw.backends.rails import ALL
 from busbw.backends.types import BackendsResult, BackendsRow, BackendTime, Choice
-from busbw.core.result import parts
-from busbw.stats.judging import Limits, relevant
-from busbw.stats.rank_tests import shift
+from busbw.stats import fastest as ranking
 
 BEATEN = 1.10  # the default is slower by more than this: a finding
-LIMITS = Limits()
 
 
 class Fastest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +36,11 @@ def fastest(row: BackendsRow, mode: str, default: str) -> Fastest | None:
     times = {time.backend: _visit_medians(time) for time in row.times if _is_right(time, mode)}
     if not times:
         return None
-    best = min(times, key=lambda name: median(times[name]))
-    others = [name for name in times if name != best]
-    family = max(len(others), 1)
-    alike = tuple(name for name in others if not _is_slower(times[best], times[name], family))
+    best, alike = ranking.fastest(times)
     found = Fastest(backend=best, time_s=median(times[best]), ratio=1.0, alike=alike)
     if best == default or default not in times:
         return found
-    change = shift(times[best], times[default], LIMITS.confidence, family)
+    change = ranking.slower(times, best, default)
     return msgspec.structs.replace(found, ratio=change.ratio, low=change.low, high=change.high)
 
 
@@ -55,17 +49,9 @@ def _is_right(time: BackendTime, mode: str) -> bool:
 
 
 def _visit_medians(time: BackendTime) -> Sequence[float]:
-    """One observation for each visit: samples of one moment are alike."""
     cell = time.cell
     assert cell is not None
-    if not cell.samples_s or not cell.visits:
-        return [cell.time_s]
-    return [median(visit) for visit in parts(cell.samples_s, cell.visits)]
-
-
-def _is_slower(best: Sequence[float], other: Sequence[float], family: int) -> bool:
-    change = shift(best, other, LIMITS.confidence, family)
-    return change.p <= LIMITS.level and change.ratio >= relevant(LIMITS)
+    return ranking.visit_medians(cell.time_s, cell.samples_s, cell.visits)
 
 
 def recommended(row: BackendsRow, mode: str, default: str) -> tuple[str, bool]:
@@ -81,7 +67,9 @@ def recommended(row: BackendsRow, mode: str, default: str) -> tuple[str, bool]:
 
 
 def choices(result: BackendsResult) -> list[Choice]:
-    """The recommended backends as ranges of sizes, by mode."""
+    """The recommended backends as ranges of sizes, by mode; none where nothing is exchanged."""
+    if not result.is_exchange:
+        return []
     return [choice for mode in result.modes() for choice in _ranges(result, mode, result.rows)]
 
 
@@ -124,7 +112,7 @@ def slower_on_all(result: BackendsResult) -> list[tuple[str, Choice]]:
 def beaten(result: BackendsResult) -> list[Choice]:
     """Where the default was measured, and is surely slower than another one by over 10 %."""
     found = list[Choice]()
-    for mode in result.modes():
+    for mode in result.modes() if result.is_exchange else ():
         rows = [row for row in result.rows if _has_time(row.of(result.default, mode))]
         found += _ranges(result, mode, rows)
     return [

@@ -68,8 +68,8 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
     "rails",
     multiple=True,
     metavar="NIC",
-    help="over this RDMA device, interface or CIDR alone, may be repeated, then also over all of"
-    " them; NIC=100Gbit/s gives a rate that its driver does not; all = each NIC of this host",
+    help="interface, RDMA device or CIDR to use alone, may be repeated, then also all of them;"
+    " NIC=100Gbit/s: a rate that its driver does not report; all = each NIC of this host",
 )
 @click.option(
     "--max-time",
@@ -111,7 +111,8 @@ def command(
     say which is the fastest at which size.
 
     PyTorch starts the ranks. The data of each backend is verified at each size. The first backend
-    is the default, with which others are compared.
+    is the default, with which others are compared. FlashInfer compiles its kernels at its first
+    use: give it --limit 900 then.
     """
     format_name = "json" if json_name == "-" else format_name
     name = collective(name).name
@@ -131,7 +132,9 @@ def command(
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
         sweep=SweepSpec(
-            collective=name, sampling=Sampling(precision=0.0, max_time_s=max_time_s), **sweep
+            collective=name,
+            sampling=Sampling(precision=0.0, max_time_s=max_time_s, all_time=True),
+            **sweep,
         ),
         unset=unset,
         backends=backends,

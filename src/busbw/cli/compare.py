@@ -7,8 +7,9 @@ import click
 import msgspec
 
 from busbw.api.comparison import files_of_runs, stored_times
+from busbw.api.files import comparable
 from busbw.cli.ab_runs import OptionSet, Sweep, Turns
-from busbw.cli.file_kinds import note_unread, read_sweep
+from busbw.cli.file_kinds import note_unread, read_bytes, result_in
 from busbw.cli.options.history import db_option
 from busbw.cli.options.judging import judging_options
 from busbw.cli.options.parameters import given_options, is_given, not_empty, shell_words
@@ -110,7 +111,7 @@ def command(
 
     A and B are files as busbw show reads them (- = stdin), runs of the history (-1 = the last one,
     -2 = the one before, run:12 = the one with id 12), or directories whose files are repeated runs
-    of one sweep.
+    of one sweep. Results of busbw backends, overlap and moe are compared by each time in them.
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
@@ -248,4 +249,7 @@ def _load_both(
 def load(name: str, collective: str | None, table: int | None = None) -> list[Named]:
     """The runs in a file, or in the files of a directory."""
     files = [name] if name == "-" else files_of_runs(name)
-    return [(file, read_sweep(file, collective, table)) for file in files]
+    return [
+        (file, comparable(result_in(read_bytes(file), file, collective, table), file))
+        for file in files
+    ]

@@ -82,7 +82,7 @@ def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
     """
     texts = [text for file in files for text in exported.split(read_bytes(file), file)]
     results = [result_in(text, name, collective) for name, text in texts]
-    what = [kind(result).partition(" ")[2] for result in results]
+    what = [kind(result).removeprefix("a ") for result in results]
     with opened(db, create=True) as history:
         added = history.add(results, [exported.when(text) for _, text in texts], what)
     for (name, _), (id, new) in zip(texts, added, strict=True):

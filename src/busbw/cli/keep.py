@@ -55,5 +55,5 @@ def _store(result: Outcome) -> None:
     if file is None:
         return
     with opened(file, create=True, wait_s=WAIT_S) as history:
-        id = history.keep(result, kind(result).partition(" ")[2])
+        id = history.keep(result, kind(result).removeprefix("a "))
     LOG.info("kept as run %d of %s", id, file)

@@ -1,5 +1,7 @@
 """`busbw moe`: what dispatch and combine of a mixture of experts reach."""
 
+import os
+import re
 from functools import partial
 from typing import Any
 
@@ -16,20 +18,30 @@ from busbw.core.errors import Exit, UsageError
 from busbw.core.options import LIMIT_S
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO
+from busbw.launch import environment
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.moe import text as moe_text
-from busbw.moe.routing import check_shape, parse_routing
+from busbw.moe.registry import BY_NAME, parse_backends
+from busbw.moe.routing import (
+    FILE,
+    check_experts,
+    check_shape,
+    parse_routing,
+    read_ids,
+    tokens_of_file,
+)
 from busbw.moe.types import MoeJob, MoeSpec
 
 TORCH = "torch"
 TYPES = ("bfloat16", "half", "float")
 MOST_TOKENS = 1 << 20
+_TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
     *("hosts", "hostfile", "ifname", "slurm", "net", "dry_run", "limit_s", "launch_limit_s"),
-    *("json_name", "force", "history", "max_time", "engine"),
+    *("json_name", "force", "history", "max_time", "engine", "backends"),
 )
 
 
@@ -41,14 +53,17 @@ class Tokens(click.ParamType[tuple[int, int]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
-        first, _, last = str(value).partition(":")
-        numbers = parse_size(first, "--tokens"), parse_size(last or first, "--tokens")
-        if not 1 <= numbers[0] <= numbers[1] <= MOST_TOKENS:
-            raise UsageError(
-                f"--tokens {value}: not 1 to {MOST_TOKENS} tokens, the smaller number first",
-                "write it like --tokens 128:4096",
+        words = _TOKENS.fullmatch(str(value))
+        if words is not None:
+            first, last = (
+                parse_size(word, "--tokens") for word in (words[1], words[2] or words[1])
             )
-        return numbers
+            if 1 <= first <= last <= MOST_TOKENS:
+                return first, last
+        raise UsageError(
+            f"--tokens {value}: not 1 to {MOST_TOKENS} tokens, the smaller number first",
+            "write it like --tokens 512 or --tokens 128:4K",
+        )
 
 
 @click.command(
@@ -102,6 +117,13 @@ class Tokens(click.ParamType[tuple[int, int]]):
     help="element type",
 )
 @click.option(
+    "--backends",
+    default="",
+    callback=lambda _ctx, _param, value: parse_backends(value),
+    metavar="LIST",
+    help=f"compare these: {', '.join(BY_NAME)}  [default: all that can run]",
+)
+@click.option(
     "--max-time",
     type=Seconds(),
     show_default="1; on CPUs all end after 30 s",
@@ -151,7 +173,7 @@ def command(
     **fields: Any,
 ) -> int:
     """Measure what dispatch and combine of a mixture of experts reach, with the time of each phase,
-    and verify every element.
+    and verify every element. Of several backends, it says which is the fastest.
 
     Dispatch sends each token once to every rank that has any of its experts; combine returns the
     weighted sum. Experts are divided evenly between ranks, in order. A file of ids has a line for
@@ -167,6 +189,7 @@ def command(
         raise UsageError(
             f"--nics {nics}: a run uses the NICs it finds", "add --system, like h200x8"
         )
+    _check_ranks(spec, where)
     job = MoeJob(
         engine=TORCH if engine == AUTO else engine,
         program="busbw moe",
@@ -182,6 +205,21 @@ def command(
     with finishing(record, partial(keep, asked=history)):
         result = run(job, where, json_or_text(format_name, record, moe_text.render_all))
     return int(exit_code(result))
+
+
+def _check_ranks(spec: MoeSpec, where: LaunchTarget) -> None:
+    """UsageError for what the ranks would refuse, as far as it is known before they start: a file
+    of ids is read by rank 0, here if no other host is named.
+    """
+    if where.ranks:
+        check_experts(spec.experts, where.ranks)
+    routing = parse_routing(spec.routing)
+    is_elsewhere = where.hosts or where.hostfile or where.step or environment.detect(os.environ)
+    if routing.kind == FILE and not is_elsewhere:
+        given = read_ids(routing.path, spec.experts, spec.top_k)
+        if where.ranks:
+            most = spec.tokens[1] if spec.tokens else None
+            tokens_of_file(routing.path, len(given), where.ranks, most)
 
 
 def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_name: str) -> int:

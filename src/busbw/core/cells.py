@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from busbw.core.parts import PartRow
 from busbw.core.ran import NcclKernel
 from busbw.core.result import Cell, Result, ResultRow
 
@@ -25,7 +26,8 @@ UNKNOWN_STOP = "unknown"  # why sampling ended, where a saved table does not say
 class CellKey(msgspec.Struct, frozen=True, order=True):
     """What a cell measures, apart from the collective.
 
-    `cycle` numbers the rows of a run that are otherwise equal, from 0.
+    `placement` is one of PLACEMENTS; in a result that is no sweep it says what was timed. `cycle`
+    numbers the rows of a run that are otherwise equal, from 0.
     """
 
     dtype: str
@@ -133,7 +135,10 @@ def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
     """All cells in table order, each with its key."""
     cycles: Counter[CellKey] = Counter()
     for figure in all_figures(result):
-        row, placement = figure.row, PLACEMENTS[figure.placement == IN_PLACE]
+        row = figure.row
+        placement = PLACEMENTS[figure.placement == IN_PLACE]
+        if isinstance(row, PartRow):
+            placement = row.what
         key = CellKey(row.dtype, row.op, row.root, row.size_bytes, placement)
         yield msgspec.structs.replace(key, cycle=cycles[key]), figure
         cycles[key] += 1
@@ -228,9 +233,10 @@ def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
     }
 
 
-def in_table_order(key: CellKey) -> tuple[str, str, int, int, int, int]:
+def in_table_order(key: CellKey) -> tuple[str, str, int, int, bool, str, int]:
     """Sort key: by size within type, operator and root, out of place first."""
-    return key.dtype, key.op, key.root, key.size_bytes, PLACEMENTS.index(key.placement), key.cycle
+    in_place = key.placement == PLACEMENTS[1]
+    return key.dtype, key.op, key.root, key.size_bytes, in_place, key.placement, key.cycle
 
 
 def usable(seconds: float) -> bool:

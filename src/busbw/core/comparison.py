@@ -94,6 +94,13 @@ class Comparison(Tabular, msgspec.Struct, frozen=True):
     cells: list[ComparedCell]
     signs: SignTest | None
     notes: list[str]
+    what: Annotated[
+        str,
+        Meta(
+            description="what was compared, if these are no sweeps; a cell's placement then says"
+            " what was timed"
+        ),
+    ] = ""
 
     def of(self, verdict: ComparisonVerdict) -> list[ComparedCell]:
         return [cell for cell in self.cells if cell.verdict is verdict]

@@ -35,6 +35,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.01
     confidence: float = 0.99
     max_time_s: Annotated[float, Meta(description="limit of the time of a cell")] = MAX_TIME_S
+    all_time: Annotated[
+        bool,
+        Meta(
+            description="whether a cell is sampled until it is precise or `max_time_s` is over;"
+            " else it also ends as unstable, where more samples are unlikely to help"
+        ),
+    ] = False
     sweep_s: Annotated[
         float,
         Meta(description="after this time of the sweep no cell is measured again; 0: no limit"),

@@ -264,6 +264,7 @@ def _limited(ctas: int) -> Any:
     """Options of a communicator whose kernels have at most so many thread blocks."""
     options = dist.ProcessGroupNCCL.Options()
     options.config.max_ctas = ctas
+    options._timeout = SETUP_LIMIT  # PyTorch warns if it is not the group's
     return options
 
 
@@ -278,6 +279,7 @@ def _join(control: Control, backend: str, device: torch.device | None, options: 
             control.allgather(dist.get_rank()),
             backend=backend,
             pg_options=options,
+            timeout=SETUP_LIMIT,
             use_local_synchronization=True,
         )
     store, hosts = None, set(control.allgather(platform.node()))

@@ -6,6 +6,7 @@ All views and the HTML report share the sentences.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -82,6 +83,8 @@ def columns(comparison: Comparison) -> list[Column]:
     """The columns shown: type, operator, root and cycle only where cells differ in them."""
     shown = []
     for column in COLUMNS:
+        if column.title == "placement" and comparison.what:
+            column = replace(column, title="what")
         texts = {column.text(cell) for cell in comparison.cells}
         all_alike = column.title in ONLY_WHERE_CELLS_DIFFER and len(texts) < 2
         no_interval = column.title == "interval" and texts == {"-"}
@@ -103,6 +106,7 @@ def junit(comparison: Comparison) -> str:
         **dict.fromkeys(map(id, comparison.undecided()), ERROR),
         **dict.fromkeys(map(id, comparison.beyond()), FAILURE),
     }
+    name = comparison.what or comparison.collective
     cases = []
     for cell in comparison.cells:
         outcome = outcomes.get(id(cell), "")
@@ -110,8 +114,8 @@ def junit(comparison: Comparison) -> str:
         parts = [cell_text(key), key.dtype, key.op, f"root {key.root}", f"cycle {key.cycle}"]
         message = f"B / A {ratio_text(cell.ratio)}, interval {interval_text(cell)}"
         text = f"{cell.verdict.value}: {message}"
-        cases.append(Case(comparison.collective, ", ".join(filter(None, parts)), outcome, text))
-    return junit_xml({comparison.collective: cases})
+        cases.append(Case(name, ", ".join(filter(None, parts)), outcome, text))
+    return junit_xml({name: cases})
 
 
 def cell_text(key: CellKey) -> str:
@@ -203,10 +207,15 @@ def closing(comparison: Comparison) -> list[str]:
     return lines + [f"note: {note}" for note in comparison.notes]
 
 
+def title(comparison: Comparison) -> str:
+    """`AllReduce`, `backends of all_reduce`."""
+    return comparison.what or BY_NAME[comparison.collective].title
+
+
 def opening(comparison: Comparison) -> list[str]:
     """The two sides, what makes them hard to compare, and the outcome."""
     return [
-        BY_NAME[comparison.collective].title,
+        title(comparison),
         side("A", comparison.a),
         side("B", comparison.b),
         "",
@@ -232,10 +241,9 @@ def markdown(comparison: Comparison) -> str:
     folded table of those that do not.
     """
     shown = columns(comparison)
-    title = BY_NAME[comparison.collective].title
     sides = [side("A", comparison.a), side("B", comparison.b)]
     parts = [
-        f"**{title}: {plain(summary(comparison))}**",
+        f"**{title(comparison)}: {plain(summary(comparison))}**",
         *(f"**Warning:** {plain(warning)}" for warning in warnings(comparison)),
         _items(sides),
     ]

@@ -146,8 +146,8 @@ class HeldBatches:
     The number is random, the same on all ranks, because the library alternates between buffers
     whose times differ by more than 1 %.
 
-    With `graphs` each operation is a CUDA graph of many. Launching one blocks while the queue is
-    held, so it is not held then: a graph runs longer than the next one takes to launch.
+    With `graphs` each operation is some CUDA graphs. Launching one blocks while the queue is held,
+    so it is not held then: an untimed operation runs while the timed ones are enqueued.
     """
 
     def __init__(
@@ -165,6 +165,7 @@ class HeldBatches:
             raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s, self._loop = engine, spec.timeout, loop
         self._hold = nullcontext if graphs else engine.held
+        self._least_lead_in = 1 if graphs else 0
         self.progress, self.launched = Progress(0), 0
         self._max_held = max(MAX_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
@@ -193,7 +194,8 @@ class HeldBatches:
         return estimate_s + ENQUEUE_S
 
     def untimed(self, estimate_s: float) -> int:
-        return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._max_held)
+        lead_in = min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._max_held)
+        return max(lead_in, self._least_lead_in)
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """See Batches. At most MAX_HELD operations, or one group, are held at a time."""

@@ -5,8 +5,11 @@
 A call's time is by one of three clocks: NCCL's kernel events, CUDA events around its launch, or
 CUDA events around the call, where NCCL reports no launch.
 
-Not every kernel time belongs to the call for which NCCL reports it. On each channel NCCL and the
-GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
+Calls in CUDA graphs have none: NCCL reports kernel events of their replays, but reads their times
+from slots that the replayed kernels do not write, so that all calls of a replay get the same.
+
+Not every other kernel time belongs to the call for which NCCL reports it. On each channel NCCL and
+the GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
 modulo 64. Where one of them counts a piece that the other leaves out, all later times on that
 communicator are those of other calls. `drop_shifted` and `drop_overwritten` remove such times.
 """
@@ -174,10 +177,13 @@ class _Join:
     deferred: set[int] = field(default_factory=set)  # communicators that launch after their calls
     tasks_without_call: list[ProfilerRecord] = field(default_factory=list)  # of NCCL before 2.28
     unknown: int = 0  # calls of an unknown function
+    with_replays: bool = True
 
 
-def read_calls(file: ProcessFile) -> ProcessCalls:
+def read_calls(file: ProcessFile, *, with_replays: bool = True) -> ProcessCalls:
+    """The calls. `with_replays`: as often as NCCL reports those in CUDA graphs, else once."""
     join = _read_records(file)
+    join.with_replays = with_replays
     calls: list[ProfiledCall] = []
     for number in sorted(join.calls):
         called = join.calls[number]
@@ -249,7 +255,7 @@ def _with_tasks(
     enqueues a collective at each replay.
     """
     collectives = [task for task in tasks if task.kind == COLL]
-    if call.captured and collectives:
+    if call.captured and collectives and join.with_replays:
         for task in collectives:
             replayed = ProfiledCall(
                 call.comm,
@@ -262,14 +268,17 @@ def _with_tasks(
                 captured=True,
                 replayed=True,
             )
-            yield _with_task(replayed, task, join)
+            yield _untimed(_with_task(replayed, task, join))
         return
     for task in tasks:
         _with_task(call, task, join)
     call.uncounted |= call.function == "broadcast" and join.nccl >= ALL_GATHERV_SINCE and not tasks
-    if call.captured:
-        call.gpu_ns = call.clock = None  # its sends and receives are those of all replays
-    yield call
+    yield _untimed(call) if call.captured else call
+
+
+def _untimed(call: ProfiledCall) -> ProfiledCall:
+    call.gpu_ns = call.clock = call.timing = None
+    return call
 
 
 def _with_task(call: ProfiledCall, task: ProfilerRecord, join: _Join) -> ProfiledCall:

@@ -51,7 +51,8 @@ PCIE_PLANNED = NCCL_PCI[4] / PCIE_WIRE[4]  # the same for all generations
 MAX_HOSTS = 100_000
 CPUS = ("intel", "amd", "arm")
 _NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(x|nvl)([0-9]{1,4})", re.ASCII)
-_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]+)", re.ASCII)
+_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]*)", re.ASCII)
+NICS_HINT = "give the ports of a host and the rate of each, like --nics 8x400G"
 SYSTEM_HINT = (
     "name the GPU and how many a host has, like h100x8 or gb200nvl72, or a cloud's host, like"
     " p5.48xlarge"
@@ -355,18 +356,13 @@ def with_nics(system: System, text: str) -> System:
     match = _NICS.fullmatch(text.strip())
     count = int(match.group(1) or 1) if match else 0
     if match is None or not count:
-        raise UsageError(
-            f"--nics {text}: these are not NICs",
-            "give the ports of a host and the rate of each, like --nics 8x400G",
-        )
-    return replace(
-        system,
-        nics=count,
-        nic=parse_rate(match.group(2), "--nics", LINK_EXAMPLE),
-        nic_over_pcie=False,
-        nic_notes=(),
-        nics_unknown="",
-    )
+        raise UsageError(f"--nics {text}: not a number of ports and the rate of each", NICS_HINT)
+    try:
+        rate = parse_rate(match.group(2), "--nics", LINK_EXAMPLE)
+    except UsageError as error:
+        reason = f"'{match.group(2)}' is not the rate of a port, with its unit"
+        raise UsageError(f"--nics {text}: {reason}", NICS_HINT) from error
+    return replace(system, nics=count, nic=rate, nic_over_pcie=False, nic_notes=(), nics_unknown="")
 
 
 def with_assumed_network(system: System) -> System:

@@ -2,9 +2,16 @@
 
 from collections.abc import Callable
 
-from busbw.core.errors import UsageError
 from busbw.moe.draws import Array, as_array, draw
-from busbw.moe.routing import FILE, Ids, check_shape, parse_routing, read_ids, tokens_of_file
+from busbw.moe.routing import (
+    FILE,
+    Ids,
+    check_experts,
+    check_shape,
+    parse_routing,
+    read_ids,
+    tokens_of_file,
+)
 from busbw.moe.types import MoeSpec
 
 GPU_TOKENS, CPU_TOKENS = (128, 4096), (128, 512)  # of --tokens, if it is not given
@@ -23,11 +30,7 @@ def batch(
     """
     routing = parse_routing(spec.routing)
     check_shape(routing, spec.experts, spec.top_k)
-    if spec.experts % ranks:
-        raise UsageError(
-            f"--experts {spec.experts}: they cannot be divided between {ranks} ranks",
-            f"give a multiple of {ranks}",
-        )
+    check_experts(spec.experts, ranks)
     first, last = spec.tokens or default
     if routing.kind != FILE:
         ids = draw(routing, spec.seed, ranks, last, spec.experts, spec.top_k)

@@ -89,7 +89,7 @@ class Buffers:
 
 
 class RankExchange:
-    """Dispatch and combine of one number of tokens on one rank.
+    """Dispatch and combine of one number of tokens on one rank, by all_to_all_single.
 
     `launches` has the phases of each direction in their order.
     """
@@ -216,6 +216,23 @@ class RankExchange:
         low, high = WEIGHTS
         is_high = _hashed(numbers * _ROW + experts * _EXPERT + _MIX) & 1
         return low + (high - low) * is_high.float()
+
+
+class AllToAllV:
+    """The backend that calls all_to_all_single."""
+
+    version = ""
+
+    def reserved_bytes(self, _rows: dict[str, int], _row_bytes: int) -> int:
+        """See OpenedBackend."""
+        return 0
+
+    def exchange(self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers) -> RankExchange:
+        """See OpenedBackend."""
+        return RankExchange(spec, plan, rank, buffers)
+
+    def close(self) -> None:
+        """See OpenedBackend."""
 
 
 def _hashed(numbers: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.sizes import counted
+from busbw.moe.types import ALLTOALLV
 from busbw.moe.volumes import DISPATCH
 
 if TYPE_CHECKING:
@@ -52,17 +53,21 @@ def _data(rows: "list[MoeRow]") -> RunFinding | None:
         DATA,
         Verdict.FAIL,
         f"{counted(elements, 'element')} wrong, first in {first.direction} of {first.tokens}"
-        " tokens",
+        f" tokens by {first.backend}",
         evidence,
-        "busbw run alltoallv tells whether the exchange or the GPU's own copies are at fault",
+        "busbw run alltoallv tells whether the exchange or the GPU's own copies are at fault"
+        if first.backend == ALLTOALLV
+        else f"busbw moe --backends {ALLTOALLV} tells whether the links are at fault",
     )
 
 
 def _phases(rows: "list[MoeRow]") -> list[RunFinding]:
-    """For each direction that has one, the phase with the largest share."""
+    """For each backend and direction that has one, the phase with the largest share."""
+    largest = {
+        (row.backend, row.direction): row for row in sorted(rows, key=lambda row: row.tokens)
+    }
     found = []
-    for direction in dict.fromkeys(row.direction for row in rows):
-        row = max((one for one in rows if one.direction == direction), key=lambda one: one.tokens)
+    for row in largest.values():
         local = {name: time.time_s for name, time in row.phases.items() if name != "exchange"}
         name = max(local, key=lambda phase: local[phase])
         share = local[name] / row.whole.time_s
@@ -71,9 +76,12 @@ def _phases(rows: "list[MoeRow]") -> list[RunFinding]:
                 RunFinding(
                     PHASE,
                     Verdict.WARN,
-                    f"{name} takes {100 * share:.0f} % of {direction} at {row.tokens} tokens",
+                    f"{name} takes {100 * share:.0f} % of {row.direction} by {row.backend} at"
+                    f" {row.tokens} tokens",
                     "a copy within the memory of each rank, not the links",
-                    "use kernels that pack while they send, such as those of DeepEP",
+                    "use kernels that pack while they send, such as those of DeepEP"
+                    if row.backend == ALLTOALLV
+                    else "let the kernels of the experts read and write rows where they are",
                 )
             )
     return found

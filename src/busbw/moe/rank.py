@@ -5,6 +5,7 @@ import platform
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from busbw.core.errors import NoMeasurement, UsageError
@@ -26,6 +27,7 @@ from busbw.model.usable_hardware import links_of
 from busbw.moe.batch import CPU_TOKENS, GPU_TOKENS, batch
 from busbw.moe.bound import LeastTime, bound
 from busbw.moe.draws import Array, digest
+from busbw.moe.opening import Backends, attempt, open_backends
 from busbw.moe.plan import rank_plan
 from busbw.moe.routing import Ids, read_ids
 from busbw.moe.types import EXCHANGE, MoeJob, MoeMeasured, MoeResult, MoeRow, MoeSpec, MoeTime
@@ -45,13 +47,14 @@ LAUNCHES = 4
 
 @dataclass(slots=True)
 class _MoeCase:
-    """Dispatch or combine of one number of tokens on this rank.
+    """Dispatch or combine of one number of tokens by one backend on this rank.
 
     `parts` are the whole and each phase. `mismatches` is one for each rank with wrong data; only
     process 0 has them.
     """
 
     tokens: int
+    backend: str
     direction: str
     volumes: Volumes
     exchange: "RankExchange"
@@ -82,7 +85,13 @@ def measure(job: MoeJob, control: Control, emit: Emit, enter_phase: EnterPhase) 
         result = MoeResult(moe=job.moe, **facts(job, party, opened))
         result.library.network = network.agreed(job, control, result.library, log.networks)
         ids, sizes = _tokens(job.moe, control, on_gpus=opened.asynchronous)
-        cases = _cases(job.moe, control, opened, ids, sizes)
+        hosts = [device.host for device in result.world.devices]
+        backends = open_backends(job.moe, control, hosts, enter_phase, on_gpus=opened.asynchronous)
+        cases = _cases(job.moe, control, opened, ids, sizes, backends)
+        result.left_out = backends.left_out
+        result.library.versions |= {
+            name: one.version for name, one in backends.opened.items() if one.version
+        }
         if control.process == 0:
             emit(Started(result))
             if note := network.unconfirmed(job, result.library.network):
@@ -93,6 +102,8 @@ def measure(job: MoeJob, control: Control, emit: Emit, enter_phase: EnterPhase) 
             parts = [part for case in cases for part in case.parts.values()]
             visitor.time(parts, lambda: emit(_measured(cases, visitor, result)))
         enter_phase("teardown", "")
+        for backend in backends.opened.values():
+            backend.close()
         if control.process == 0:
             emit(Ended(now(), {}))
 
@@ -115,10 +126,18 @@ def _tokens(spec: MoeSpec, control: Control, *, on_gpus: bool) -> tuple[Array, l
 
 
 def _cases(
-    spec: MoeSpec, control: Control, opened: "TorchEngine", ids: Array, sizes: Sequence[int]
+    spec: MoeSpec,
+    control: Control,
+    opened: "TorchEngine",
+    ids: Array,
+    sizes: Sequence[int],
+    backends: Backends,
 ) -> list[_MoeCase]:
-    """Everything to measure, on buffers of the largest size. Collective."""
-    from busbw.moe.exchange import WIDE, Buffers, RankExchange, buffer_rows
+    """Everything to measure, on buffers of the largest size. Collective.
+
+    A backend that refuses a number of tokens is left out there.
+    """
+    from busbw.moe.exchange import WIDE, Buffers, buffer_rows
 
     rank = control.process
     plans = {size: rank_plan(ids[:, :size], spec.experts, rank) for size in sizes}
@@ -126,25 +145,41 @@ def _cases(
     element_bytes = _element_bytes(spec)
     each = {name: 4 if name in WIDE else element_bytes for name in rows}
     needed = sum(rows[name] * each[name] for name in rows) * spec.hidden
+    row_bytes = spec.hidden * element_bytes
+    needed += sum(one.reserved_bytes(rows, row_bytes) for one in backends.opened.values())
     _check_memory(needed, control, opened, sizes[-1])
     buffers = Buffers(spec, rows, opened.device)
     cases = []
     for size, plan in plans.items():
-        moved = volumes(ids[:, :size], spec.experts, spec.hidden * element_bytes)
-        exchange = RankExchange(spec, plan, rank, buffers)
-        for direction in DIRECTIONS:
-            launches = {WHOLE: exchange.whole(direction), **exchange.launches[direction]}
-            parts = {
-                name: TimedLaunch(
-                    f"{name} of {direction}, {size} tokens",
-                    moved.received_bytes,
-                    launch,
-                    local=name not in (WHOLE, EXCHANGE),
-                )
-                for name, launch in launches.items()
-            }
-            cases.append(_MoeCase(size, direction, moved, exchange, parts))
+        moved = volumes(ids[:, :size], spec.experts, row_bytes)
+        for name, one in backends.opened.items():
+            make = partial(one.exchange, spec, plan, rank, buffers)
+            exchange, refused = attempt(control, make)
+            if exchange is None:
+                backends.left_out[f"{name} at {size} tokens"] = refused
+                continue
+            for direction in DIRECTIONS:
+                parts = _parts(exchange, direction, f"by {name}, {size} tokens", moved)
+                cases.append(_MoeCase(size, name, direction, moved, exchange, parts))
+    if not cases:
+        raise backends.nothing()
     return cases
+
+
+def _parts(
+    exchange: "RankExchange", direction: str, of_what: str, moved: Volumes
+) -> dict[str, TimedLaunch]:
+    """The whole and each phase, to be timed."""
+    launches = {WHOLE: exchange.whole(direction), **exchange.launches[direction]}
+    return {
+        name: TimedLaunch(
+            f"{name} of {direction} {of_what}",
+            moved.received_bytes,
+            launch,
+            local=name not in (WHOLE, EXCHANGE),
+        )
+        for name, launch in launches.items()
+    }
 
 
 def _element_bytes(spec: MoeSpec) -> int:
@@ -173,7 +208,7 @@ def _verify(
     for case in cases:
         size_bytes = case.volumes.received_bytes
         progress = Progress(size_bytes, 1)
-        enter_phase("verify", f"{case.direction}, {case.tokens} tokens", progress)
+        enter_phase("verify", f"{case.direction} by {case.backend}, {case.tokens} tokens", progress)
         found = case.exchange.check(case.direction, lambda: opened.synchronize(0))
         progress.done += 1
         case.mismatches = [one for one in control.gather(found) or () if one]
@@ -197,6 +232,7 @@ def _visitor(
     sampling = Sampling(
         precision=GPU_PRECISION if opened.asynchronous else CPU_PRECISION,
         max_time_s=of_row / 4,  # the whole and its three phases
+        all_time=True,
         sweep_s=CPU_SWEEP_S if limited else 0.0,
     )
     batches: Batches = HostClockBatches(control)
@@ -223,6 +259,7 @@ def _row(case: _MoeCase, visitor: Visitor, least: LeastTime | None) -> MoeRow:
     times = {name: MoeTime.of(visitor.cell(part)) for name, part in case.parts.items()}
     return MoeRow(
         tokens=case.tokens,
+        backend=case.backend,
         direction=case.direction,
         whole=times.pop(WHOLE),
         phases=times,

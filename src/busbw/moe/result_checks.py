@@ -4,7 +4,7 @@ import math
 
 from busbw.core.errors import UsageError
 from busbw.measure.formats import reading
-from busbw.moe.types import PHASES, MoeResult, MoeRow, MoeTime
+from busbw.moe.types import EXCHANGE, PHASES, MoeResult, MoeRow, MoeTime
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e12
 MOST_BYTES = 1 << 60
@@ -14,7 +14,8 @@ def check(result: MoeResult) -> None:
     """Raise UsageError, with the position, for figures that no measurement gives."""
     for number, row in enumerate(result.rows, 1):
         where = f"row {number}"
-        if list(row.phases) != list(PHASES.get(row.direction, ())):
+        separated = [name for name in PHASES.get(row.direction, ()) if name in row.phases]
+        if list(row.phases) != separated or EXCHANGE not in row.phases:
             raise UsageError(
                 f"{where}: '{row.direction}' with the phases {', '.join(row.phases)}",
                 reading.FORMATS,

@@ -7,6 +7,7 @@ from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.given_file import MAX_FILE_BYTES, read_text
+from busbw.core.sizes import counted
 
 UNIFORM, ZIPF, HOT, FILE = "uniform", "zipf", "hot", "file"
 LARGEST_EXPONENT = 10.0  # the first expert then has 99.9 % of all
@@ -20,7 +21,8 @@ HINT = (
     "write it like --routing uniform, --routing zipf:1.0, --routing hot:0.3 or --routing"
     " file:ids.csv"
 )
-FILE_HINT = "write a line for each token: its expert ids, like 3,17,42; rank 0's tokens first"
+FILE_FORM = "a line for each token with its experts, like 3,17,42; rank 0's tokens first"
+FILE_HINT = f"write {FILE_FORM}"
 Ids = list[list[int]]
 
 
@@ -74,6 +76,15 @@ def check_shape(routing: Routing, experts: int, top_k: int) -> None:
         )
 
 
+def check_experts(experts: int, ranks: int) -> None:
+    """UsageError if ranks cannot have equal numbers of experts."""
+    if experts % ranks:
+        raise UsageError(
+            f"--experts {experts}: they cannot be divided between {ranks} ranks",
+            f"give a multiple of {ranks}",
+        )
+
+
 def read_ids(path: str, experts: int, top_k: int) -> Ids:
     """The expert ids of each token in a file, `top_k` for each.
 
@@ -85,7 +96,7 @@ def read_ids(path: str, experts: int, top_k: int) -> Ids:
         text = read_text(path, MAX_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
-        raise UsageError(f"{option}: {reason}", FILE_HINT) from error
+        raise UsageError(f"{option}: {reason}", f"name a file of ids: {FILE_FORM}") from error
     ids: Ids = []
     for where, given in _entries(text, option):
         ids.append(_checked(given, experts, top_k, f"{option}: {where}"))
@@ -113,7 +124,10 @@ def _entries(text: str, option: str) -> list[tuple[str, list[Any]]]:
 
 def _checked(given: list[Any], experts: int, top_k: int, where: str) -> list[int]:
     if len(given) != top_k:
-        raise UsageError(f"{where} has {len(given)} ids, and --top-k is {top_k}", FILE_HINT)
+        raise UsageError(
+            f"{where} has {counted(len(given), 'id')}, and --top-k is {top_k}",
+            f"give --top-k {len(given)}, or {FILE_HINT}",
+        )
     ids: list[int] = []
     for value in given:
         expert = _id(value)

@@ -15,6 +15,7 @@ from busbw.measure.events import Event
 from busbw.measure.job import Job, RunKind
 from busbw.moe.volumes import COMBINE, DISPATCH
 
+ALLTOALLV = "alltoallv"  # the backend of results that name none
 PACK, EXCHANGE, UNPACK, REDUCE = "pack", "exchange", "unpack", "reduce"
 PHASES = {DISPATCH: (PACK, EXCHANGE, UNPACK), COMBINE: (PACK, EXCHANGE, REDUCE)}
 
@@ -32,6 +33,9 @@ class MoeSpec(msgspec.Struct, frozen=True, kw_only=True):
     routing: str = "uniform"
     seed: int = 1
     datatype: str = "bfloat16"
+    backends: Annotated[
+        list[str], Meta(description="what to measure in turn; empty: all that can run")
+    ] = []
     max_time_s: Annotated[
         float | None, Meta(description="target time of a size and direction; null: the default")
     ] = None
@@ -69,12 +73,14 @@ class MoeTime(msgspec.Struct, kw_only=True):
 
 
 class MoeRow(msgspec.Struct, kw_only=True):
-    """Dispatch or combine of one number of tokens."""
+    """Dispatch or combine of one number of tokens by one backend."""
 
     tokens: Annotated[int, Meta(description="of each rank")]
     direction: Annotated[str, Meta(description="dispatch or combine")]
     whole: Annotated[MoeTime, Meta(description="all phases, one after the other")]
-    phases: Annotated[dict[str, MoeTime], Meta(description="each phase alone")]
+    phases: Annotated[
+        dict[str, MoeTime], Meta(description="each phase alone that the backend separates")
+    ]
     wire_bytes: Annotated[
         int, Meta(description="bytes that leave a rank for other ranks, of the rank with the most")
     ]
@@ -96,6 +102,7 @@ class MoeRow(msgspec.Struct, kw_only=True):
     bound: Annotated[str, Meta(description="formula of the bound with its numbers")] = ""
     wrong: Annotated[int, Meta(description="wrong elements over all ranks")] = 0
     mismatches: list[Mismatch] = []
+    backend: Annotated[str, Meta(description="what moved the data")] = ALLTOALLV
 
     @property
     def wire(self) -> float:
@@ -127,6 +134,10 @@ class MoeResult(Tabular, Outcome, tag="busbw.moe/1"):
     moe: MoeSpec
     rows: list[MoeRow] = msgspec.field(default_factory=list)
     no_bound: Annotated[str, Meta(description="why no bound is known; empty if one is")] = ""
+    left_out: Annotated[
+        dict[str, str],
+        Meta(description="backends that did not run, or not at a number of tokens, and why"),
+    ] = msgspec.field(default_factory=dict)
 
     @property
     def measured(self) -> int:
@@ -142,11 +153,12 @@ class MoeResult(Tabular, Outcome, tag="busbw.moe/1"):
         return any(row.wrong for row in self.rows)
 
     def records(self) -> list[dict[str, Any]]:
-        """A row for each number of tokens and direction."""
+        """A row for each number of tokens, backend and direction."""
         return [
             {
                 "tokens": row.tokens,
                 "direction": row.direction,
+                "backend": row.backend,
                 "time_s": row.whole.time_s,
                 **{f"{name}_s": row.phases[name].time_s for name in row.phases},
                 "wire": row.wire,

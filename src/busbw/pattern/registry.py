@@ -269,6 +269,9 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
         header.world = max(header.world, recorded.world)
         header.notes += recorded.notes
         header.lateness = header.lateness or recorded.lateness
+        is_timed = any(row.gpu_us or row.cpu_us for row in pattern.rows)
+        if not (is_timed or recorded.steps) and rank_files.is_capture(Path(files[0])):
+            header.notes.append(rank_files.LATE_UNKNOWN)
     return pattern
 
 

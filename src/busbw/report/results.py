@@ -9,18 +9,22 @@ import msgspec
 
 from busbw.backends import html as backends_html
 from busbw.backends import text as backends_text
+from busbw.backends.compared import compared as compared_backends
 from busbw.backends.types import BackendsResult
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.extensions import ACCEL, FILES_OF_ACCEL, INSTALL_ACCEL, NotInstalled, added
+from busbw.core.parts import PartsResult
 from busbw.core.result import Outcome, Result
 from busbw.moe import html as moe_html
 from busbw.moe import result_checks as moe_checks
 from busbw.moe import text as moe_text
+from busbw.moe.compared import compared as compared_moe
 from busbw.moe.types import MoeResult
 from busbw.overlap import html as overlap_html
 from busbw.overlap import text as overlap_text
+from busbw.overlap.compared import compared as compared_overlap
 from busbw.overlap.types import OverlapResult
 from busbw.pattern import html as pattern_html
 from busbw.pattern.replay import text as replay_text
@@ -43,6 +47,9 @@ class ResultKind:
     markdown: Callable[[Any], str | None] = lambda result: None  # None where it is not made
     # without lines that only a running command needs; None where it is not made
     brief_text: Callable[[Any, int | None], str] | None = None
+    compared: Callable[[Any], PartsResult] | None = (
+        None  # its times; None where they are not compared
+    )
 
     @property
     def schema(self) -> str:
@@ -61,12 +68,14 @@ BACKENDS = ResultKind(
     lambda result: f"backends of {result.spec.collective}",
     lambda result, width, ran: backends_text.render(result, width),
     backends_html.parts,
+    compared=compared_backends,
 )
 OVERLAP = ResultKind(
     OverlapResult,
     lambda result: f"{result.spec.collective} beside {result.load}",
     lambda result, width, ran: overlap_text.render(result, width),
     overlap_html.parts,
+    compared=compared_overlap,
 )
 MOE = ResultKind(
     MoeResult,
@@ -74,6 +83,7 @@ MOE = ResultKind(
     lambda result, width, ran: moe_text.render_all(result, width),
     moe_html.parts,
     moe_checks.check,
+    compared=compared_moe,
 )
 # Before trainings and plans had schemas, they stood in busbw.result/1 under these keys.
 OLDER_KEYS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}

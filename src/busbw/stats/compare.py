@@ -25,6 +25,7 @@ from busbw.core.comparison import (
     SignTest,
 )
 from busbw.core.errors import UsageError
+from busbw.core.parts import PartsResult
 from busbw.core.ran import NcclKernel
 from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted, format_size
@@ -55,7 +56,8 @@ def compare(
 ) -> Comparison:
     """Compare b with a, one or more runs each. Notes call them by the names of `sides`.
 
-    Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ.
+    Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ, or what
+    other results than sweeps measure.
 
     `earlier` has seconds by cell of stored runs of this machine. With a single run per side, they
     show how much runs differ.
@@ -81,7 +83,7 @@ def compare(
         notes += [*_overloaded_hosts(sides[0], a), *_overloaded_hosts(sides[1], b)]
         notes += _spread_note(len(earlier), spread.known)
         few = _too_few_samples(cells, limits) if spread.is_none() else []
-        notes += few or _ambiguous_cells(cells)
+        notes += few or _ambiguous_cells(cells, what(a[0][1]))
     else:
         notes += _too_few_runs(len(a_runs), len(b_runs), limits)
     return Comparison(
@@ -94,7 +96,13 @@ def compare(
         cells,
         _signs(cells),
         notes,
+        what(a[0][1]),
     )
+
+
+def what(result: Result) -> str:
+    """What a result that is no sweep measures; '' for a sweep."""
+    return result.what if isinstance(result, PartsResult) else ""
 
 
 def _is_in_all(key: CellKey, runs: Sequence[Cells]) -> bool:
@@ -129,11 +137,13 @@ def _collective(files: Sequence[Named]) -> str:
     """The collective of all files; UsageError if they have different ones, or other bytes."""
     first_name, first = files[0]
     for name, result in files[1:]:
-        if result.spec.collective != first.spec.collective:
+        measured, first_measured = (what(each) or each.spec.collective for each in (result, first))
+        if measured != first_measured:
             raise UsageError(
-                f"{first_name} measures {first.spec.collective},"
-                f" {name} measures {result.spec.collective}",
-                "compare files of one collective",
+                f"{first_name} measures {first_measured}, {name} measures {measured}",
+                "compare runs of one command with the same options"
+                if what(result) or what(first)
+                else "compare files of one collective",
             )
         if first.traffic and result.traffic and first.traffic.source != result.traffic.source:
             raise UsageError(
@@ -288,13 +298,16 @@ def _spread_note(runs: int, known_spreads: Mapping[CellKey, float]) -> list[str]
     ]
 
 
-def _ambiguous_cells(cells: Sequence[ComparedCell]) -> list[str]:
+def _ambiguous_cells(cells: Sequence[ComparedCell], what: str) -> list[str]:
     count = sum(cell.verdict is ComparisonVerdict.AMBIGUOUS for cell in cells)
     if not count:
         return []
+    decides = "busbw run --repeats 4 on each side decides, or busbw compare --run"
+    if what:
+        decides = "a folder with four runs on each side decides: busbw compare A/ B/"
     return [
         f"{count} of {len(cells)} cells are ambiguous: one run a side does not show how much"
-        " runs differ; busbw run --repeats 4 on each side decides, or busbw compare --run"
+        f" runs differ; {decides}"
     ]
 
 

@@ -7,7 +7,9 @@ visit counts as one observation: the interval is that of the visits' medians, or
 if it is wider. After the fewest visits that can have such an interval (8 at 99 %), and then after
 half as many more each time, sampling stops if the interval is narrow enough. That favors intervals
 that are narrow by chance, so a part of the error rate is reserved for it. Slower visits at the head
-(warm-up) are left out, and samples that fall into two groups are reported as unstable.
+(warm-up) are left out, and samples that fall into two groups are reported as unstable. Sampling
+also stops after 32 visits, or as soon as there surely are two groups, if it need not take all of
+its time.
 """
 
 import itertools
@@ -64,9 +66,9 @@ def flat(visits: Visits) -> list[float]:
     return list(itertools.chain.from_iterable(visits))
 
 
-def next_look(count: int) -> int:
-    """The number of visits at the look after `count`: half as many more."""
-    return min(math.ceil(1.5 * count), max(MAX_VISITS, count))
+def next_look(count: int, most: float = MAX_VISITS) -> int:
+    """The number of visits at the look after `count`: half as many more, and at most `most`."""
+    return int(min(math.ceil(1.5 * count), max(most, count)))
 
 
 def fewest_visits(sampling: Sampling) -> int:
@@ -105,13 +107,13 @@ def next_step(visits: Visits, sampling: Sampling, spent_s: float, tick_s: float 
     modes = two_modes(flat(kept), sampling.precision, tick_s)
     if not modes and _is_precise(kept, sampling, tick_s):
         return Decision(stopped="ok", dropped=dropped)
-    limit = MAX_TAIL_SAMPLES if sampling.tail else MAX_SAMPLES
-    more_visits = next_look(count) - count
+    limit = MAX_TAIL_SAMPLES if sampling.tail or sampling.all_time else MAX_SAMPLES
+    more_visits = next_look(count, _most_visits(sampling)) - count
     if _needs_longer_visits(kept, sampling):
         size *= 2
     size = min(size, (limit - n) // max(more_visits, 1))
     over = sample_s * (n + size * more_visits) > sampling.max_time_s
-    sure = over or n >= MODES_SURE_FROM
+    sure = over or (n >= MODES_SURE_FROM and not sampling.all_time)
     bimodal = modes and sure and not starts_slower(kept, sampling.precision)
     if not more_visits or not size or bimodal:
         return Decision(stopped="unstable", dropped=dropped, modes_s=modes)
@@ -132,10 +134,14 @@ def _next_of_fixed(visits: Visits, sampling: Sampling, tick_s: float) -> Decisio
 
 def _is_look(count: int, sampling: Sampling) -> bool:
     """Whether sampling may stop after this number of visits."""
-    visits = fewest_visits(sampling)
-    while visits < count and next_look(visits) > visits:
-        visits = next_look(visits)
+    visits, most = fewest_visits(sampling), _most_visits(sampling)
+    while visits < count and next_look(visits, most) > visits:
+        visits = next_look(visits, most)
     return visits == count
+
+
+def _most_visits(sampling: Sampling) -> float:
+    return math.inf if sampling.all_time else MAX_VISITS
 
 
 def _working_confidence(confidence: float) -> float:

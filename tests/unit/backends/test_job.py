@@ -10,6 +10,7 @@ from busbw.backends import job as backends_job
 from busbw.backends.registry import BackendRow, Opening
 from busbw.backends.types import EAGER, GRAPH, BackendsJob, BackendsResult, SizeMeasured
 from busbw.core.errors import NoMeasurement
+from busbw.core.result import EngineLibrary
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.base import CollectiveCall, Engine, Launch, LaunchSequence
 from busbw.engines.sim import SimEngine
@@ -84,7 +85,8 @@ def test_each_size_has_a_time_of_each_backend_and_mode(monkeypatch: pytest.Monke
         }
         eager, graph = row.of("fast", EAGER), row.of("fast", GRAPH)
         assert eager and eager.cell and graph and graph.cell
-        assert (eager.operations, graph.operations) == (1, 4)
+        assert eager.operations == 1
+        assert graph.operations % 4 == 0  # some replays of 4 calls
         saved_s = eager.cell.time_s - graph.cell.time_s
         assert saved_s == pytest.approx(GRAPH_SAVES_S, rel=0.1)
         assert eager.cell.wrong == graph.cell.wrong == 0
@@ -165,3 +167,17 @@ def test_an_opening_has_what_engines_need(monkeypatch: pytest.MonkeyPatch) -> No
     run(monkeypatch, row, copies=True)
     assert seen[0].place == (0, 0, 0)
     assert seen[0].copies
+
+
+class OfPackage(Simulated):
+    """The engine of a package with a version of its own."""
+
+    def library(self) -> EngineLibrary:
+        return EngineLibrary("package", versions={"package": "1.2"})
+
+
+def test_the_result_has_the_versions_of_all_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = backend("first", lambda: Simulated()), backend("second", OfPackage)
+    made, _ = run(monkeypatch, first, second)
+    assert made.library.engine == "sim"
+    assert made.library.versions["package"] == "1.2"

@@ -12,7 +12,7 @@ from busbw.backends.verdicts import slower_on_all
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, EngineLibrary, RankDevice, World
 from busbw.core.sweep import SweepSpec
-from busbw.host.rails import Rail
+from busbw.host.rails import NicChoice
 
 NAMES = ("all", "eth1", "eth2")
 BLOCK, BLOCKS = 1 << 16, 64
@@ -39,7 +39,7 @@ def result(**gb: tuple[float, float, float]) -> BackendsResult:
         backends=[each.backend for each in times],
         blocks=BLOCKS,
         complete=True,
-        rails=[Rail("all", 0.25e9), Rail("eth1", 0.2e9), Rail("eth2")],
+        rails=[NicChoice("all", 0.25e9), NicChoice("eth1", 0.2e9), NicChoice("eth2")],
         rows=[BackendsRow(size_bytes=BLOCK, times=times)],
         library=EngineLibrary("torch", 0, {"torch": "2.11.0", "backend": "gloo"}),
         world=World([RankDevice(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)], 2),
@@ -47,7 +47,10 @@ def result(**gb: tuple[float, float, float]) -> BackendsResult:
 
 
 def test_rails_are_named_with_their_rates() -> None:
-    assert parse(["eth1", "10.1.0.0/16=25Gbit/s"]) == [Rail("eth1"), Rail("10.1.0.0/16", 25e9 / 8)]
+    assert parse(["eth1", "10.1.0.0/16=25Gbit/s"]) == [
+        NicChoice("eth1"),
+        NicChoice("10.1.0.0/16", 25e9 / 8),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +68,8 @@ def test_contradictions_are_refused(texts: list[str], error: str) -> None:
 def test_a_backend_is_named_by_its_rails() -> None:
     row = registry.backend("nixl")
     assert on_rails(row, []) == row
-    assert on_rails(row, [Rail("eth1")]).name == "nixl@eth1"
-    assert on_rails(row, [Rail("eth1"), Rail("eth2")]).name == "nixl@all"
+    assert on_rails(row, [NicChoice("eth1")]).name == "nixl@eth1"
+    assert on_rails(row, [NicChoice("eth1"), NicChoice("eth2")]).name == "nixl@all"
 
 
 def test_each_backend_has_a_table_of_rails_with_their_line_rates() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from busbw.backends.text import fastest_text, foot, render
+from busbw.backends.text import fastest_text, foot, head, render
 from busbw.backends.types import EAGER, GRAPH, BackendsResult, BackendsRow, BackendTime, Choice
 from busbw.backends.verdicts import beaten, choices, fastest, recommended
 from busbw.core.result import Cell, EngineLibrary, Ideal, RankDevice, World
@@ -186,3 +186,22 @@ def test_the_bound_stands_beside_what_the_fastest_reaches() -> None:
         "at 1 MiB nccl reaches 1.00 GB/s busbw, 25.0 % of the bound of 4.00: 4 GB/s of"
         in " ".join(foot(made))
     )
+
+
+def test_one_rank_has_no_fastest_backend() -> None:
+    alone = result(row(1024, time("nccl", 20.0), time("one-shot", 10.0)))
+    alone.world = World(alone.world.devices[:1], 1)
+    assert choices(alone) == beaten(alone) == []
+    shown = render(alone)
+    assert "SKIP    one rank: no data crosses a link" in shown
+    assert "x:" not in shown and "eager:" not in shown
+    assert "one-shot 2" not in shown
+
+
+def test_the_head_names_the_library_of_each_backend() -> None:
+    made = result(row(1024, time("gloo", 20.0), time("mpi", 10.0)))
+    made.library = EngineLibrary(
+        "torch",
+        versions={"torch": "2.11.0", "backend": "gloo", "Open MPI": "5.0.11", "mpi4py": "4.1.2"},
+    )
+    assert head(made) == "AllReduce of bfloat16, 2 x GPU on 1 host, torch engine, Open MPI 5.0.11"

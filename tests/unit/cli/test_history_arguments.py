@@ -16,9 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from busbw.backends.types import BackendsResult
 from busbw.cli.main import guarded
 from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
+from busbw.moe.types import MoeResult, MoeSpec
+from busbw.overlap.types import OverlapResult
 from busbw.report import results
 
 Busbw = Callable[..., tuple[int, str, str]]
@@ -95,6 +98,20 @@ def test_an_unreadable_file_adds_nothing_of_the_list(busbw: Busbw, tmp_path: Pat
     code, _, err = busbw("add", write(tmp_path / "a.json", 1), "missing.json")
     assert (code, err.splitlines()[0]) == (2, "error: missing.json: No such file or directory")
     assert busbw()[0] == 2
+
+
+def test_other_runs_than_sweeps_are_called_what_they_are(busbw: Busbw, tmp_path: Path) -> None:
+    spec = SweepSpec(collective="all_reduce")
+    for name, made in (
+        ("backends.json", BackendsResult(spec=spec)),
+        ("overlap.json", OverlapResult(spec=spec, load="gemm")),
+        ("moe.json", MoeResult(moe=MoeSpec(experts=64))),
+    ):
+        (tmp_path / name).write_text(results.render(made))
+        assert busbw("add", name)[0] == 0
+    _, out, _ = busbw()
+    for text in ("  backends of all_reduce ", "  all_reduce beside gemm ", "  dispatch of 64 ex"):
+        assert text in out
 
 
 def test_the_list_is_newest_first_with_machine_sizes_and_peak(

@@ -13,6 +13,7 @@ from busbw.core.options import OPTIONS
 # What the help of an option says in every command, as a regular expression: of each spelling whose
 # help differs between commands.
 MEANINGS = {
+    "--backends": "^compare these: ",
     "--capture-steps": "after so many steps|steps to record",
     "--check-options": "^options of busbw check",
     "--collective": "collective",
@@ -44,6 +45,7 @@ MEANINGS = {
     "--nodes": "numbers? of hosts",
     "--output": "write .*to this (file|folder)",
     "--pattern": "a capture",
+    "--rail": r"interface, RDMA device or CIDR",
     "--ran": "how ranks are connected",
     "--ranks": "^number of ranks",
     "--repeats": "^times to",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.host.rails import Rail, of_this_host, select
+from busbw.host.rails import NicChoice, of_this_host, select
 from busbw.host.snapshot import parse_archive
 from busbw.host.source import Source
 
@@ -31,13 +31,13 @@ def rdma_machine() -> Source:
 
 
 def test_rdma_devices_are_selected_for_nccl_and_ucx_with_their_rates() -> None:
-    selected = select([Rail("mlx5_0"), Rail("mlx5_1:2", 50 * GBIT)], rdma_machine())
+    selected = select([NicChoice("mlx5_0"), NicChoice("mlx5_1:2", 50 * GBIT)], rdma_machine())
     assert selected.rdma
     assert selected.variables == {
         "NCCL_IB_HCA": "=mlx5_0,mlx5_1:2",
         "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:2",
     }
-    assert selected.rails == [Rail("mlx5_0", 400 * GBIT), Rail("mlx5_1:2", 50 * GBIT)]
+    assert selected.rails == [NicChoice("mlx5_0", 400 * GBIT), NicChoice("mlx5_1:2", 50 * GBIT)]
 
 
 def test_all_are_the_rdma_devices_where_there_are_any() -> None:
@@ -46,6 +46,6 @@ def test_all_are_the_rdma_devices_where_there_are_any() -> None:
 
 def test_a_missing_nic_and_a_mixture_are_refused() -> None:
     with pytest.raises(NoMeasurement, match=r"--rail eth77: .* has no such RDMA device, interface"):
-        select([Rail("eth77")], rdma_machine())
+        select([NicChoice("eth77")], rdma_machine())
     with pytest.raises(NoMeasurement, match="mlx5_0 is an RDMA device, and not all others are"):
-        select([Rail("mlx5_0"), Rail("eth77")], rdma_machine())
+        select([NicChoice("mlx5_0"), NicChoice("eth77")], rdma_machine())

@@ -421,4 +421,9 @@ def test_calls_in_cuda_graphs_have_no_numbers(tmp_path: Path) -> None:
         rank.drain()
     look: JobLook = watched.look(0.0)
     assert look.times is None
-    assert judge(look).kind == "unjudged"
+    found = judge(look)
+    assert (found.verdict, found.kind) == (Verdict.UNKNOWN, "unjudged")
+    assert found.message.startswith("no rank of 3 is stopped or missing; no step is seen so far")
+    assert found.evidence, "what ranks do is said although they have no steps, as in a server"
+    assert found.evidence[0].startswith("ranks 0-2: ")
+    assert found.next.startswith("busbw show TRACES, if it is a server")

@@ -1,5 +1,6 @@
 """Systems in words, and the topology that NCCL writes."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -189,8 +190,9 @@ def test_invalid_systems_are_refused(text: str) -> None:
     ["", "8x", "x400", "8x0G", "0x400G", "eight", "8x400T", "8*400G", "-8x400G", "25", "1x25"],
 )
 def test_invalid_nics_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--nics"):
+    with pytest.raises(UsageError, match=rf"^--nics {re.escape(text)}: ") as refused:
         with_nics(parse_system("h100x8"), text)
+    assert refused.value.hint.endswith("like --nics 8x400G")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,15 @@ def test_what_is_read_of_a_damaged_file_can_be_shown() -> None:
     assert shown > 20
 
 
+def test_row_without_an_exchange_is_refused() -> None:
+    result = moe_results.result()
+    del result.rows[0].phases["pack"]
+    assert read(results.render(result).encode(), "r.json")
+    del result.rows[0].phases["exchange"]
+    with pytest.raises(UsageError, match="row 1: 'dispatch' with the phases unpack"):
+        read(results.render(result).encode(), "r.json")
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [

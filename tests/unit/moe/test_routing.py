@@ -139,7 +139,7 @@ def test_file_has_ids_in_three_forms(text: str, tmp_path: Path) -> None:
         ("0,1\n0,1,2\n", "line 2 has 3 ids, and --top-k is 2"),
         ("[[0,1],[0,true]]", "entry 2: 'True' is not the id"),
         ("[[0,1],[NaN,1]]", "entry 2: 'nan' is not the id"),
-        ("[[0,1],7]", "entry 2 has 1 ids"),
+        ("[[0,1],7]", "entry 2 has 1 id, and"),
         ("[[0,1],", "Expecting value"),
         ("\n", "it has no tokens"),
     ],

@@ -35,6 +35,19 @@ def test_wide_text_has_every_column() -> None:
     assert "no bound" not in text
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, None])
+def test_the_legend_names_what_is_shown(width: int | None) -> None:
+    result = moe_results.result()
+    result.rows[0].whole.stopped = "budget"
+    text = render_all(result, width)
+    lines = text.splitlines()
+    titles = {title for line in lines if line.startswith("tokens") for title in line.split()}
+    for title in ("sel", "imb", "wire"):
+        assert (title in titles) == any(line.startswith(f"{title}: ") for line in lines)
+    assert ("+-%" in titles) == ("see +-%" in text)
+    assert width is not None or "+-%" in titles
+
+
 def test_reason_for_no_bound_is_said() -> None:
     result = moe_results.result(bound_s=None, bound="")
     result.no_bound = "the ranks run on CPUs"
@@ -59,7 +72,7 @@ def test_wrong_data_fails_with_its_place() -> None:
     result.rows[1].wrong, result.rows[1].mismatches = 12, [moe_results.WRONG]
     (found,) = judged(result).findings
     assert (found.id, found.verdict) == ("moe_data", Verdict.FAIL)
-    assert found.message == "12 elements wrong, first in combine of 2048 tokens"
+    assert found.message == "12 elements wrong, first in combine of 2048 tokens by alltoallv"
     assert found.evidence == "rank 3, element 7168: nan instead of 1.5"
     assert result.wrong()
 
@@ -69,7 +82,12 @@ def test_phase_that_takes_over_half_is_named() -> None:
     result.rows[2] = moe_results.row(4096, "dispatch", (0.3, 0.1, 0.6))
     (found,) = judged(result).findings
     assert (found.id, found.verdict) == ("moe_phase", Verdict.WARN)
-    assert found.message == "unpack takes 60 % of dispatch at 4096 tokens"
+    assert found.message == "unpack takes 60 % of dispatch by alltoallv at 4096 tokens"
+    assert "such as those of DeepEP" in found.fix
+    result.rows[2].backend = "deepep"
+    (found,) = judged(result).findings
+    assert found.message == "unpack takes 60 % of dispatch by deepep at 4096 tokens"
+    assert "DeepEP" not in found.fix
 
 
 def test_imbalance_is_a_warning_above_one_and_a_half() -> None:

@@ -187,4 +187,4 @@ def test_without_the_recorder_captured_calls_stand_once(tmp_path: Path) -> None:
         file.unlink()
     record = load([str(tmp_path)])
     assert record.rows[0].calls == 4
-    assert any("3 calls in CUDA graphs, whose replays" in note for note in record.header.notes)
+    assert any("3 calls in CUDA graphs, of which NCCL" in note for note in record.header.notes)

@@ -189,11 +189,16 @@ def test_collectives_of_one_launch_divide_its_time_by_their_bytes(function, span
     assert [call.gpu_ns for call in read] == spans
 
 
-def test_graph_makes_a_call_of_every_replay():
+def test_graph_makes_a_call_of_every_replay_without_the_times_of_other_calls():
     first = record(COLL_CALL, id=1, flags=1, time=1, elements=8)
-    replays = [record(COLL, id=1, time=10 * at, algorithm=1, protocol=0) for at in (3, 2)]
-    calls, *_ = read_calls(file(first, *replays, *called(2, None)))
+    replays = [record(COLL, id=1, b=100, time=10 * at, algorithm=1, protocol=0) for at in (3, 2)]
+    made = file(first, *replays, record(TIMED, id=100, a=5, b=90), *called(2, None))
+    calls, *_ = read_calls(made)
     assert [(call.at_ns, call.captured) for call in calls] == [(2, False), (20, True), (30, True)]
+    assert {call.gpu_ns for call in calls} == {None}
+    calls, *_ = read_calls(made, with_replays=False)
+    assert [(call.at_ns, call.captured) for call in calls] == [(1, True), (2, False)]
+    assert (calls[0].algorithm, calls[0].gpu_ns) == ("Ring", None)
 
 
 def test_bytes_of_a_gather_without_its_call_have_no_type():

@@ -41,6 +41,20 @@ def test_a_capture_whose_ranks_still_run_is_shown(
     assert "not finished" not in shown(tmp_path, capsys)
 
 
+def test_a_capture_of_a_server_says_what_times_would_tell_and_nothing_of_ddp(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks(tmp_path)
+    out = shown(tmp_path, capsys)
+    assert "note: who was late is not known of this record: its calls have no times" in out
+    assert "DistributedDataParallel" not in out
+    (tmp_path / "rank_0.ddp").write_text(
+        '{"version": 1, "rank": 0, "world": 3, "host": "h", "steps_us": [5.0], "waits_us": [1.0],'
+        ' "bucket_mb": 25.0, "hook": "", "shapes": [[[3]]]}'
+    )
+    assert "who was late" not in shown(tmp_path, capsys), "DDP timed its steps"
+
+
 def test_a_capture_whose_ranks_were_killed_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -191,6 +191,21 @@ def test_the_reasons_to_stop() -> None:
     )
 
 
+def test_all_of_the_time_is_used_until_the_cell_is_precise() -> None:
+    rng = random.Random(6)
+    exponential = [rng.expovariate(1) for _ in range(MAX_SAMPLES)]
+    look = 41  # the first one after more visits than others have
+    assert look > MAX_VISITS
+    patient = Sampling(max_time_s=1e9, all_time=True)
+    assert next_step(in_visits(exponential, look), patient, 1.0).more > 0
+    assert next_step(in_visits(exponential, look), Sampling(all_time=True), 1.0).stopped == "budget"
+    two_levels = [[1.0 + 0.4 * (rng.random() < 0.5) for _ in range(32)] for _ in range(8)]
+    assert next_step(two_levels, Sampling(max_time_s=1e9), 1.0).stopped == "unstable"
+    assert next_step(two_levels, patient, 1.0).more > 0, "nor are two groups"
+    in_the_end = next_step(two_levels, Sampling(all_time=True), 1.0)
+    assert (in_the_end.stopped, in_the_end.modes_s) == ("unstable", (1.0, 1.4))
+
+
 def test_visits_that_differ_get_more_of_them_and_not_longer_ones() -> None:
     rng = random.Random(7)
     visits = [

@@ -43,7 +43,7 @@ RATES = (
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("compare", "p.json", "p.json"), ", not a sweep"),
+        (("compare", "p.json", "p.json"), ", which is not compared"),
         (("explain", "p.json"), ", not a sweep"),
         (("show", "p.json", "--format", "csv"), ", but 'csv' shows sweeps"),
     ],

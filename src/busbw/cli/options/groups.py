@@ -80,7 +80,7 @@ MOE: Groups = (
     (MOST_USED, ("ranks", "hosts", "tokens", "experts", "top_k", "hidden", "json_name")),
     ("Ranks and hosts", ("hostfile", "ifname", "net", "engine", "dry_run")),
     _SLURM,
-    ("What to measure", ("routing", "seed", "datatype", "max_time")),
+    ("What to measure", ("backends", "routing", "seed", "datatype", "max_time")),
     ("What the links allow, without a measurement", ("system", "nics")),
     ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),

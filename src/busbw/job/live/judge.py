@@ -32,6 +32,7 @@ FRESH_S = 5.0  # a file that was replaced so lately says what its rank does now
 SLOW_LINK, LOST_TIME = 1.5, 0.1  # times the wait per byte before; share of the time that is lost
 UNKNOWN_SHARE = 0.5  # of a step: where a rank could be later than that unseen, nothing is known
 ALONE_SHARE = 0.5  # of the step that is left out: who waited for less is whom the others waited for
+STEPLESS_HINT = "busbw show TRACES, if it is a server: its own traces have its steps"
 OFTEN = 0.05  # of the steps: a rank that is late in fewer has phases of its own, as checkpoints
 
 
@@ -282,8 +283,18 @@ def _fine(look: JobLook) -> LiveVerdict:
         return LiveVerdict(Verdict.UNKNOWN, "unjudged", f"steps differ too much: {none_line(late)}")
     if late:
         return LiveVerdict(Verdict.PASS, "", none_line(late), (), _left_out(look))
-    reason = "too few steps so far" if look.times else "no step repeats so far"
-    if look.times and look.times.wait_us is None:
+    if not look.times:
+        return LiveVerdict(
+            Verdict.UNKNOWN,
+            "unjudged",
+            f"no rank of {len(look.ranks)} is stopped or missing; no step is seen so far, so who"
+            " is late is unknown",
+            (),
+            doing_lines(look),
+            STEPLESS_HINT,
+        )
+    reason = "too few steps so far"
+    if look.times.wait_us is None:
         reason = look.times.unjudged or "DDP has timed no step"
     return LiveVerdict(
         Verdict.UNKNOWN,

@@ -64,7 +64,7 @@ def add(
     file lacks them. Calls are then told by their number, and not by their functions and sizes.
     """
     comms = add_comms(process_file, name, collector)
-    calls, unknown, shifted = profiler_calls.read_calls(process_file)
+    calls, unknown, shifted = profiler_calls.read_calls(process_file, with_replays=not graphs)
     since_boot_ns = process_file.realtime_ns - process_file.monotonic_ns
     expanded = graph_replays.expanded(calls, graphs, since_boot_ns)
     calls = expanded.calls
@@ -239,14 +239,11 @@ def _add_graph_remarks(collector: Collector, process_file: ProcessFile, expanded
         )
     if not expanded.unknown:
         return
-    text = f"{who}: {counted(expanded.unknown, 'call')} in CUDA graphs"
+    text = f"{who}: {counted(expanded.unknown, 'call')} in CUDA graphs, of which NCCL gives no time"
     if process_file.captured:
-        text += (
-            "; the first one that was captured is not timed, and its replays are seen only if they"
-            " use a network"
-        )
+        text += "; replays of the first one that was captured are seen only if they use a network"
     else:
-        text += ", whose replays NCCL reports only if they use a network"
+        text += "; it reports replays only if they use a network"
     collector.add_note(text)
 
 

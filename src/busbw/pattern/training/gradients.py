@@ -177,7 +177,10 @@ class _StepSearch:
             calls[begin + number * length : begin + (number + 1) * length]
             for number in range(repeated.times)
         ]
-        note = "steps are told apart by the calls that repeat up to the end of the record"
+        note = (
+            "steps are told apart by the calls that repeat up to the end of the record, without"
+            " PyTorch's DistributedDataParallel, which busbw_accel.attach needs"
+        )
         if length == 1 and not self._facts.parameter_bytes:
             note += "; all have one size, and a step may be several of them"
         return GradientSteps(

@@ -16,10 +16,9 @@ from busbw.pattern.readers import json_recovery
 
 SUFFIX, RECORDER_SUFFIX = ".ddp", ".fr"
 VERSION = 1
-NO_DDP = (
-    "no model in PyTorch's DistributedDataParallel was trained in its ranks, and only such a model"
-    " can be given to busbw_accel.attach. Who was late is not known of this record without"
-    " capture --timed: busbw watch job tells while it runs"
+LATE_UNKNOWN = (
+    "who was late is not known of this record: its calls have no times. capture --timed records"
+    " those of NCCL's calls; busbw watch job tells what ranks do while they run"
 )
 
 
@@ -66,8 +65,6 @@ def read(folder: Path) -> Recorded:
         else:
             notes.append(f"{path.name}: version {steps.version}; this busbw reads {VERSION}")
     if not ranks:
-        if not notes and any(folder.glob(f"*{RECORDER_SUFFIX}")):
-            notes.append(NO_DDP)
         return Recorded(None, 0, notes)
     ranks.sort(key=lambda steps: steps.rank)
     if len(ranks) < ranks[0].world:
@@ -85,6 +82,11 @@ def read(folder: Path) -> Recorded:
             " medians over these" + (f" without the first {first}" if first else "")
         )
     return Recorded(joined, ranks[0].world, notes, late)
+
+
+def is_capture(folder: Path) -> bool:
+    """Whether the recorder has left files of ranks there."""
+    return any(folder.glob(f"*{RECORDER_SUFFIX}"))
 
 
 def _lateness(joined: TrainingSteps, ranks: Sequence[RankSteps]) -> Lateness | None:

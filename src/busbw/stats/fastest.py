@@ -1,0 +1,41 @@
+"""Which of several things measured in turn is the fastest, and which may be as fast."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from busbw.core.result import parts
+from busbw.stats.judging import Limits, relevant
+from busbw.stats.rank_tests import Shift, shift
+
+LIMITS = Limits()
+
+
+def visit_medians(
+    time_s: float, samples_s: Sequence[float] | None, visits: Sequence[int]
+) -> list[float]:
+    """One observation for each visit, as samples of one moment are alike; the time itself without
+    samples.
+    """
+    if not samples_s or not visits:
+        return [time_s]
+    return [median(visit) for visit in parts(samples_s, visits)]
+
+
+def fastest(times: Mapping[str, Sequence[float]]) -> tuple[str, tuple[str, ...]]:
+    """The name with the smallest median, and the others that may be as fast.
+
+    `times` has the observations of each, one or more.
+    """
+    best = min(times, key=lambda name: median(times[name]))
+    others = [name for name in times if name != best]
+    return best, tuple(name for name in others if not _is_slower(times, best, name))
+
+
+def slower(times: Mapping[str, Sequence[float]], best: str, other: str) -> Shift:
+    """How the other's times compare with the best's, with an interval that holds over all."""
+    return shift(times[best], times[other], LIMITS.confidence, max(len(times) - 1, 1))
+
+
+def _is_slower(times: Mapping[str, Sequence[float]], best: str, other: str) -> bool:
+    change = slower(times, best, other)
+    return change.p <= LIMITS.level and change.ratio >= relevant(LIMITS)
