@@ -25,7 +25,10 @@ def parse(texts: Sequence[str]) -> list[NicChoice]:
         given = _line_rate(name, rate) if rate else None
         names = of_this_host(LiveMachine()) if name == ALL else [name]
         if not names:
-            raise UsageError("--rail all: no NIC of this host has a known rate", "name its NICs")
+            raise UsageError(
+                "--rail all: no NIC of this host has a known rate",
+                "name them, as `ip -br address` does: --rail eth0 --rail eth1=100Gbit/s",
+            )
         rails += [NicChoice(each, given) for each in names]
     known = [rail.name for rail in rails]
     twice = next((name for name in known if known.count(name) > 1), "")
