@@ -4,6 +4,7 @@ from xml.etree.ElementTree import Element
 
 from busbw.backends import text
 from busbw.backends.types import BackendsResult
+from busbw.ui.html.axes import time_tick
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import Plot, PlotCurve, Point, figure, swatch
 from busbw.ui.html.prose import prose
@@ -33,7 +34,7 @@ def _plot(result: BackendsResult, mode: str) -> Element:
         unit="time",
         curves=curves,
         guides=[],
-        y_text=time_text,
+        y_text=time_tick,
     )
     items = [tag("li", swatch(color, "time"), name) for color, name in enumerate(names)]
     return figure(plot, tag("ul", *items, class_="legend"), "h3")

@@ -37,6 +37,7 @@ from busbw.moe.types import MoeJob, MoeSpec
 TORCH = "torch"
 TYPES = ("bfloat16", "half", "float")
 MOST_TOKENS = 1 << 20
+SMALL = "1K"  # of an alltoall whose time is latency
 _TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
@@ -226,11 +227,23 @@ def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_n
     """Print what the links of a system allow."""
     if options := given_options(OF_RUNS):
         raise UsageError(f"{', '.join(options)}: nothing is measured with --system", "leave it out")
+    from busbw.api.prediction import predict
     from busbw.api.systems import LinkOptions, given_system
     from busbw.moe import estimate
 
     described = given_system(system, "", LinkOptions(nics))
     assert described is not None
     found = estimate.estimate(spec, described[0], system, ranks)
+    if found.ranks > 1:
+        small = predict(
+            "alltoall",
+            system=system,
+            nics=nics,
+            nodes=found.hosts,
+            gpus=found.ranks // found.hosts,
+            min_bytes=SMALL,
+            max_bytes=SMALL,
+        )
+        found.latency_s = small.rows[0].time_s
     print_out(estimate.json(found) if format_name == "json" else estimate.text(found, width()))
     return int(Exit.OK)

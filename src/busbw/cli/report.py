@@ -7,7 +7,7 @@ from shlex import quote
 import click
 
 from busbw.cli import stored_runs
-from busbw.cli.file_kinds import table_option
+from busbw.cli.file_kinds import SUFFIXES, table_option
 from busbw.cli.options.parameters import File, not_a_format, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.report_files import expand, gather
@@ -34,7 +34,8 @@ DEFAULT = "report.html"
     callback=not_a_format,
     help=(
         "write the page to this file, - = stdout; by default next to the first FILE, with its name"
-        " and .html, or in it as report.html"
+        " and .html (with .json.html or so beside another file of that name), or in it as"
+        " report.html"
     ),
 )
 @click.option(
@@ -111,7 +112,7 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
     elif files[0] == "-":
         target = Path(DEFAULT)
     else:
-        target = first.with_suffix(".html")
+        target = Path(f"{first}.html") if _shares_its_name(first) else first.with_suffix(".html")
     for file, _ in expand(files):
         if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
             raise UsageError(
@@ -119,6 +120,12 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
                 f"busbw report {file} --output {DEFAULT}",
             )
     return target
+
+
+def _shares_its_name(file: Path) -> bool:
+    """Whether another result beside it differs in the suffix alone: their pages would be one."""
+    others = (file.with_suffix(suffix) for suffix in SUFFIXES if suffix != file.suffix)
+    return any(other.exists() for other in others)
 
 
 def _names(files: Sequence[str]) -> list[str]:

@@ -31,6 +31,7 @@ DEFINITIONS = (
     "sel: GB/s of tokens x top-k rows, as if each choice got a row of its own",
     "imb: imbalance, the received rows of the rank with the most over the mean",
 )
+OF_NCCL = "nccl: us, least and the {} us that busbw predict expects of a small alltoall of NCCL"
 OF_RELAYED = (
     "relayed: us, the same if a token crosses once to each host, and is passed on there over the"
     " links between GPUs, as DeepEP does",
@@ -76,6 +77,13 @@ class MoeEstimate(
     system: str
     hosts: int
     ranks: int
+    latency_s: Annotated[
+        float | None,
+        Meta(
+            description="what `busbw predict` expects of a small alltoall of NCCL on these hosts;"
+            " null with one rank"
+        ),
+    ] = None
     rows: list[EstimatedExchange] = []
 
 
@@ -145,12 +153,16 @@ def text(found: MoeEstimate, width: int | None = None) -> str:
         f"least time at {row.tokens} tokens: {row.bound or 'no byte leaves a rank'}"
         for row in found.rows[-1:]
     ]
-    lines = [*DEFINITIONS, *least]
-    columns = _COLUMNS
+    begin, lines = _COLUMNS[:3], [DEFINITIONS[0]]
+    if found.latency_s is not None:
+        begin = [*begin, _nccl_column(found.latency_s)]
+        lines.append(OF_NCCL.format(micro_text(found.latency_s)))
     if found.hosts > 1:
-        columns = [*_COLUMNS[:3], *_RELAYED, *_COLUMNS[3:]]
-        lines = [DEFINITIONS[0], *OF_RELAYED, *DEFINITIONS[1:], *least]
-        lines += [f"relayed at {row.tokens} tokens: {row.relayed}" for row in found.rows[-1:]]
+        begin = [*begin, *_RELAYED]
+        lines += OF_RELAYED
+        least += [f"relayed at {row.tokens} tokens: {row.relayed}" for row in found.rows[-1:]]
+    columns = [*begin, *_COLUMNS[3:]]
+    lines += [*DEFINITIONS[1:], *least]
     table = aligned(columns, found.rows, width)
     return wrapped(head, width) + f"\n{table}" + wrapped("\n" + "\n".join(lines) + "\n", width)
 
@@ -166,6 +178,13 @@ def _rate_column(title: str, field: str) -> Column:
         return text_or_unknown(rate, bandwidth_text)
 
     return Column(title=title, value=value)
+
+
+def _nccl_column(latency_s: float) -> Column:
+    def value(row: EstimatedExchange) -> str:
+        return text_or_unknown(row.bound_s and row.bound_s + latency_s, micro_text)
+
+    return Column(title="nccl", value=value)
 
 
 def _hosts_text(row: EstimatedExchange) -> str:

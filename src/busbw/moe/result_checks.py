@@ -2,23 +2,29 @@
 
 import math
 
+from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.measure.formats import reading
+from busbw.measure.formats.figure_checks import (
+    HINT,
+    SHORTEST_S,
+    check_count,
+    check_samples,
+    check_times,
+)
 from busbw.moe.types import EXCHANGE, PHASES, MoeResult, MoeRow, MoeTime
-
-SHORTEST_S, LONGEST_S = 1e-12, 1e12
-MOST_BYTES = 1 << 60
 
 
 def check(result: MoeResult) -> None:
     """Raise UsageError, with the position, for figures that no measurement gives."""
+    check_count(result.moe.hidden, "elements of a token", "the result", least=1)
+    if result.moe.datatype not in DTYPES:
+        raise UsageError(f"moe.datatype is '{result.moe.datatype}'", HINT)
     for number, row in enumerate(result.rows, 1):
         where = f"row {number}"
         separated = [name for name in PHASES.get(row.direction, ()) if name in row.phases]
         if list(row.phases) != separated or EXCHANGE not in row.phases:
             raise UsageError(
-                f"{where}: '{row.direction}' with the phases {', '.join(row.phases)}",
-                reading.FORMATS,
+                f"{where}: '{row.direction}' with the phases {', '.join(row.phases)}", HINT
             )
         for time in (row.whole, *row.phases.values()):
             _check_time(time, where)
@@ -26,24 +32,16 @@ def check(result: MoeResult) -> None:
 
 
 def _check_time(time: MoeTime, where: str) -> None:
-    known = [value for value in (time.low_s, time.high_s) if value is not None]
-    if not SHORTEST_S <= time.time_s <= LONGEST_S or not all(
-        0 <= value <= LONGEST_S for value in known
-    ):
-        raise UsageError(f"{where}: a time of {time.time_s:g} seconds", reading.FORMATS)
+    check_times([time.time_s], where, SHORTEST_S)
+    check_times([time.low_s, time.high_s], where)
+    check_samples(time.samples_s, time.visits, time.dropped, where)
 
 
 def _check_numbers(row: MoeRow, where: str) -> None:
     for size_bytes in (row.wire_bytes, row.received_bytes, row.selections_bytes):
-        if not 0 <= size_bytes <= MOST_BYTES:
-            raise UsageError(f"{where}: {size_bytes} bytes", reading.FORMATS)
-    if not 0 <= row.tokens <= MOST_BYTES or not 0 <= row.wrong <= MOST_BYTES:
-        raise UsageError(
-            f"{where}: {row.tokens} tokens, {row.wrong} wrong elements", reading.FORMATS
-        )
-    bound_s = row.bound_s or 0.0
-    if not (math.isfinite(row.imbalance) and 0 <= bound_s <= LONGEST_S):
-        raise UsageError(
-            f"{where}: an imbalance of {row.imbalance:g}, a bound of {bound_s:g} seconds",
-            reading.FORMATS,
-        )
+        check_count(size_bytes, "bytes", where)
+    check_count(row.tokens, "tokens", where)
+    check_count(row.wrong, "wrong elements", where)
+    check_times([row.bound_s], where)
+    if not 0 <= row.imbalance < math.inf:
+        raise UsageError(f"{where}: an imbalance of {row.imbalance:g}", HINT)

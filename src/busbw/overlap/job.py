@@ -136,9 +136,9 @@ class OverlapRun:
 
 
 def _launches(engine: Engine, calls: Calls, size: int, largest: int) -> list[Launch]:
-    """Calls of a size at several places of the buffers."""
-    count = max(min(PLACES, largest // size), 1)
+    """Calls of a size at several places of the buffers; PyTorch's all_reduce is in place."""
+    count, in_place = max(min(PLACES, largest // size), 1), calls.collective.name == "all_reduce"
     return [
-        engine.bind(calls.at(size, in_place=False, shift_bytes=size * number))
+        engine.bind(calls.at(size, in_place=in_place, shift_bytes=size * number))
         for number in range(count)
     ]

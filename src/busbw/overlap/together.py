@@ -5,7 +5,7 @@ threads of its process.
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -18,14 +18,27 @@ TRIES = 4
 JOIN_LIMIT_S = 600.0  # for a thread; the watchdog ends a job that makes no progress long before
 
 
+class Span(NamedTuple):
+    """When a side ran, in seconds from the common start: from the end of its first operation, by
+    which both sides run, to that of its last.
+    """
+
+    start_s: float = 0.0
+    end_s: float = 0.0
+
+    @property
+    def took_s(self) -> float:
+        return self.end_s - self.start_s
+
+
 class Together(Protocol):
     """Runs operations of both sides, each side in its order. `take` is collective."""
 
     def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
         """Run each once, where it will be timed: what it allocates must not wait."""
 
-    def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
-        """Seconds from the common start to the end of each side; 0 for a side without any."""
+    def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[Span, Span]:
+        """When each side ran; zeros for a side without operations."""
 
 
 class OnStreams:
@@ -40,9 +53,8 @@ class OnStreams:
         self._engine, self._control, self._limit_s = engine, control, limit_s
         self._fence = engine.fence()
         self._other = torch.cuda.Stream()
-        self._begin, self._end, self._other_end = (
-            torch.cuda.Event(enable_timing=True) for _ in range(3)
-        )
+        self._begin, *marks = (torch.cuda.Event(enable_timing=True) for _ in range(5))
+        self._marks = tuple(marks[:2]), tuple(marks[2:])  # start and end of each side
         self._launch_s = LAUNCH_S  # of an operation, as long as any took so far
 
     def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
@@ -54,7 +66,7 @@ class OnStreams:
                 launch()
         torch.cuda.synchronize()
 
-    def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
+    def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[Span, Span]:
         """See Together."""
         for _ in range(TRIES):
             began_s = time.perf_counter()
@@ -64,11 +76,13 @@ class OnStreams:
             self._launch_s = max(self._launch_s, took_s / (len(first) + len(second)))
             if self._control.reduce_all([float(is_idle)], "min")[0]:
                 break
-        ends = (self._end, first), (self._other_end, second)
-        first_s, second_s = (
-            1e-3 * self._begin.elapsed_time(end) if launches else 0.0 for end, launches in ends
-        )
-        return first_s, second_s
+        first_span, second_span = map(self._span, (first, second), self._marks)
+        return first_span, second_span
+
+    def _span(self, launches: Sequence[Launch], marks: tuple[Any, ...]) -> Span:
+        if not launches:
+            return Span()
+        return Span(*(1e-3 * self._begin.elapsed_time(mark) for mark in marks))
 
     def _enqueue(self, first: Sequence[Launch], second: Sequence[Launch]) -> bool:
         """Enqueue both sides in turn; whether the GPU had not begun by then."""
@@ -78,15 +92,17 @@ class OnStreams:
         self._fence()  # all ranks start together
         self._begin.record(main)
         self._other.wait_event(self._begin)
+        sides = [(main, first, self._marks[0]), (self._other, second, self._marks[1])]
         for number in range(max(len(first), len(second))):
-            for launch in first[number : number + 1]:
-                launch()
-            with torch.cuda.stream(self._other):
-                for launch in second[number : number + 1]:
-                    launch()
-        self._end.record(main)
-        self._other_end.record(self._other)
-        main.wait_event(self._other_end)
+            for stream, launches, (start, _) in sides:
+                with torch.cuda.stream(stream):
+                    for launch in launches[number : number + 1]:
+                        launch()
+                    if number == 0:
+                        start.record()
+        for stream, _, (_, end) in sides:
+            end.record(stream)
+        main.wait_event(self._marks[1][1])
         return not self._begin.query()
 
 
@@ -97,7 +113,7 @@ class InThreads:
         """See Together."""
         self.take(first, second)
 
-    def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[float, float]:
+    def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[Span, Span]:
         """See Together. An error of either side is raised when both have ended."""
         both = threading.Barrier(2)
         other = _Worker(second, both)
@@ -108,22 +124,24 @@ class InThreads:
         for worker in (main, other):
             if worker.error is not None:
                 raise worker.error
-        return main.took_s, other.took_s
+        return main.span, other.span
 
 
 class _Worker(threading.Thread):
     def __init__(self, launches: Sequence[Launch], both: threading.Barrier) -> None:
         super().__init__(daemon=True)
         self._launches, self._both = launches, both
-        self.took_s = 0.0
+        self.span = Span()
         self.error: Exception | None = None
 
     def run(self) -> None:
         self._both.wait(JOIN_LIMIT_S)
-        began_s = time.perf_counter()
+        began_s, ends_s = time.perf_counter(), list[float]()
         try:
             for launch in self._launches:
                 launch()
+                ends_s.append(time.perf_counter() - began_s)
         except Exception as error:  # noqa: BLE001 - it is raised by the thread that waits
             self.error = error
-        self.took_s = time.perf_counter() - began_s if self._launches else 0.0
+        if ends_s:
+            self.span = Span(ends_s[0], ends_s[-1])

@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from busbw.engines.base import Launch
 from busbw.launch.control import Control
 from busbw.measure.progress import Progress
-from busbw.overlap.together import Together
+from busbw.overlap.together import Span, Together
 from busbw.overlap.types import OverlapSide
 
 COLLECTIVE, LOAD = 0, 1  # the sides
@@ -41,13 +41,13 @@ class TimedSide:
     uncovered: int = 0  # samples beside the other side that ended after it
 
     def timed(self) -> list[Launch]:
-        """The operations that are timed."""
-        return list(islice(cycle(self.launches), self.operations))
+        """The operations that are timed, after one that is not."""
+        return list(islice(cycle(self.launches), 1 + self.operations))
 
     def background(self) -> list[Launch]:
         """Those that run while the other side is timed."""
-        count = max(round(self.share * self.operations), 1)
-        return list(islice(cycle(self.launches), min(count, ROOM * MOST)))
+        count = min(max(round(self.share * self.operations), 1), ROOM * MOST)
+        return list(islice(cycle(self.launches), 1 + count))
 
     def result(self) -> OverlapSide:
         return OverlapSide(
@@ -99,7 +99,7 @@ class OverlapTrial:
         """Seconds that a side takes alone on the slowest rank."""
         launches: Sides = [(), ()]
         launches[side] = self._sides[side].timed()
-        return self._control.reduce_all([self._take(launches)[side]], "max")[0]
+        return self._control.reduce_all([self._take(launches)[side].took_s], "max")[0]
 
     def _beside(self, side: int) -> tuple[float, float]:
         """Seconds that it takes beside the other one, and how much later that one ends on the rank
@@ -108,10 +108,10 @@ class OverlapTrial:
         launches: Sides = [(), ()]
         launches[side] = self._sides[side].timed()
         launches[1 - side] = self._sides[1 - side].background()
-        ends_s = self._take(launches)
-        margin_s = self._control.reduce_all([ends_s[1 - side] - ends_s[side]], "min")[0]
-        return self._control.reduce_all([ends_s[side]], "max")[0], margin_s
+        spans = self._take(launches)
+        margin_s = self._control.reduce_all([spans[1 - side].end_s - spans[side].end_s], "min")[0]
+        return self._control.reduce_all([spans[side].took_s], "max")[0], margin_s
 
-    def _take(self, launches: Sides) -> tuple[float, float]:
+    def _take(self, launches: Sides) -> tuple[Span, Span]:
         self._control.barrier()
         return self._together.take(*launches)

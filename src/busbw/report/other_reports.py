@@ -161,11 +161,20 @@ def _parts(document: FileContent, prefix: str) -> list[Element]:
     if isinstance(document.held, Pattern):
         return pattern_html.pattern(document.held, prefix)
     if document.parts is not None:
-        return document.parts()
+        return [_prefixed(part, prefix) for part in document.parts()]
     parts = PARTS.get(type(document.held))
     if parts is not None:
         return parts(document.held)
     return [_text(document, None, "wide"), _text(document, NARROW_COLUMNS, "narrow")]
+
+
+def _prefixed(part: Element, prefix: str) -> Element:
+    """The part with ids that begin with `prefix`: a page may have two results of one kind."""
+    for element in part.iter():
+        for name in ("id", "aria-labelledby"):
+            if ids := element.get(name):
+                element.set(name, " ".join(f"{prefix}-{one}" for one in ids.split()))
+    return part
 
 
 def _text(document: FileContent, width: int | None, kind: str) -> Element:

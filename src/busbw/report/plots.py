@@ -12,14 +12,13 @@ from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
 from busbw.history.comparison_text import cell_text, placement, ratio_text
 from busbw.report.rows import ReportInput, alike, drawable, series
-from busbw.ui.html.axes import gb_tick
+from busbw.ui.html.axes import gb_tick, time_tick
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import Guide, Plot, PlotCurve, Point, bandwidth_figure, figure, swatch
 from busbw.ui.number_formats import bandwidth_text, nominal_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
 Draw = Callable[[Plot, Element, str], Element]
-TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 def plots(
@@ -95,7 +94,7 @@ def _time(inputs: Sequence[ReportInput]) -> Plot:
         unit="time",
         curves=curves,
         guides=[],
-        y_text=_time_tick,
+        y_text=time_tick,
     )
 
 
@@ -207,10 +206,3 @@ def _legend(plot: Plot, inputs: Sequence[ReportInput]) -> Element:
     if any(point.low for curve in plot.curves for point in curve.points):
         items.append((swatch(color, "interval"), "confidence interval"))
     return tag("ul", *(tag("li", sample, label) for sample, label in items), class_="legend")
-
-
-def _time_tick(value: float) -> str:
-    for scale, unit in TIME_UNITS:
-        if value >= scale * 0.99:
-            return f"{value / scale:g} {unit}"
-    return f"{value / 1e-9:g} ns"

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from busbw.backends import html as backends_html
+from busbw.backends import result_checks as backends_checks
 from busbw.backends import text as backends_text
 from busbw.backends.compared import compared as compared_backends
 from busbw.backends.types import BackendsResult
@@ -23,6 +24,7 @@ from busbw.moe import text as moe_text
 from busbw.moe.compared import compared as compared_moe
 from busbw.moe.types import MoeResult
 from busbw.overlap import html as overlap_html
+from busbw.overlap import result_checks as overlap_checks
 from busbw.overlap import text as overlap_text
 from busbw.overlap.compared import compared as compared_overlap
 from busbw.overlap.types import OverlapResult
@@ -68,6 +70,7 @@ BACKENDS = ResultKind(
     lambda result: f"backends of {result.spec.collective}",
     lambda result, width, ran: backends_text.render(result, width),
     backends_html.parts,
+    backends_checks.check,
     compared=compared_backends,
 )
 OVERLAP = ResultKind(
@@ -75,6 +78,7 @@ OVERLAP = ResultKind(
     lambda result: f"{result.spec.collective} beside {result.load}",
     lambda result, width, ran: overlap_text.render(result, width),
     overlap_html.parts,
+    overlap_checks.check,
     compared=compared_overlap,
 )
 MOE = ResultKind(

@@ -1,5 +1,6 @@
 """What `busbw moe` refuses before ranks start."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,22 @@ def test_a_file_of_ids_is_read_before_ranks_start(tmp_path: Path, capsys: Captur
     file.unlink()
     guarded(["moe", "-np", "2", "--dry-run", *words, "--hosts", "a,b"])
     assert "No such file" not in capsys.readouterr().err, "it is on the host of rank 0"
+
+
+def test_a_system_has_the_latency_that_predict_has(capsys: Captured) -> None:
+    words = ["moe", "--system", "h200x8", "--tokens", "1:2"]
+    assert guarded([*words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert guarded(["predict", "alltoall", "--system", "h200x8", "-b", "1K", "-e", "1K"]) == 0
+    latency_us = 1e6 * found["latency_s"]
+    assert f" {latency_us:.2f} us " in capsys.readouterr().out
+    assert guarded(words) == 0
+    out = capsys.readouterr().out
+    assert f"nccl: us, least and the {latency_us:.2f} us that busbw predict expects" in out
+    cells = next(line.split() for line in out.splitlines() if line.strip().startswith("1 "))
+    assert float(cells[3]) == pytest.approx(float(cells[2]) + latency_us, abs=0.02)
+
+
+def test_one_rank_has_no_latency(capsys: Captured) -> None:
+    assert guarded(["moe", "--system", "h200x8", "-np", "1", "--tokens", "1"]) == 0
+    assert "nccl" not in capsys.readouterr().out

@@ -1,26 +1,14 @@
-"""Damaged files of `busbw moe` are refused, or can be shown."""
+"""Damaged files of `busbw moe` are refused."""
 
 import json
 
 import moe_results
 import msgspec
 import pytest
-from damaged_results import damaged
 
 from busbw.core.errors import UsageError
 from busbw.report import results
 from busbw.report.read import read
-
-
-def test_what_is_read_of_a_damaged_file_can_be_shown() -> None:
-    shown = 0
-    for result in damaged(moe_results.result(), "rows"):
-        kind = results.kind_of(result)
-        assert kind.table(result, 80, False)
-        assert list(kind.parts(result))
-        assert isinstance(result.wrong(), bool)
-        shown += 1
-    assert shown > 20
 
 
 def test_row_without_an_exchange_is_refused() -> None:

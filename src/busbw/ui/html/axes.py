@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from busbw.core.sizes import format_size
+from busbw.ui.number_formats import TIME_UNITS
 
 MIN_RATIO = 5.0  # of an axis' ends, so that a run of one size gets two ticks
 TICK_FACTORS = ((1, 2, 5), (1, 3), (1,))  # of a power of ten
@@ -124,3 +125,11 @@ def gb_tick(value: float) -> str:
     """Bytes per second as GB/s, short enough for the margin: `400`, `0.001`, `1e-05`, `0`."""
     rate = value / 1e9
     return f"{rate:.0e}" if 0 < rate < 0.9e-4 else f"{rate:.4f}".rstrip("0").rstrip(".")
+
+
+def time_tick(value: float) -> str:
+    """Seconds in the unit that suits them, short enough for the margin: `200 us`, `1 ms`."""
+    for scale, unit in TIME_UNITS:
+        if value >= scale * 0.99:
+            return f"{value / scale:g} {unit}"
+    return f"{value / 1e-9:g} ns"
