@@ -28,7 +28,7 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 .venv/lint.stamp: .venv/run.stamp requirements-dev.txt accel/pyproject.toml
 	$(PIP) -r requirements-dev.txt -e accel && touch $@
 .venv/test.stamp: .venv/lint.stamp
-	$(PIP) -e '.[mpi,torch,cuda13]' -e accel && touch $@
+	$(PIP) -e '.[mpi,torch,cuda13,nixl-cu13]' -e accel && touch $@
 .venv/dist.stamp: .venv/run.stamp requirements-dist.txt
 	$(PIP) -r requirements-dist.txt && touch $@
 

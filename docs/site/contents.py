@@ -8,6 +8,7 @@ HOW_TO = {
         "pytorch-benchmark",
         "use-from-python",
         "moe-dispatch",
+        "kv-cache",
         "tune-nccl",
         "what-nccl-ran",
         "compare-runs",

@@ -42,15 +42,18 @@ def test_gloo_and_mpi_are_measured_verified_shown_and_reported(
 
 
 @pytest.mark.usefixtures("ranks_are_forks")
-def test_scattered_blocks_arrive_in_one_group_and_in_one_message(
+def test_scattered_blocks_arrive_in_one_group_in_one_message_and_one_sided(
     here: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = tmp_path / "blocks.json"
+    pytest.importorskip("nixl_cu13", reason="NIXL is not installed: pip install nixl-cu13")
     line = ["backends", "sendrecv", "--blocks", "8", *SMALL, "-e", "1K", "--json", str(file)]
     done = here("busbw", *line)
     assert done.code == 0, done.err
     result = json.loads(file.read_bytes())
-    assert result["backends"][:4] == ["gloo", "mpi", "gloo-grouped", "gloo-packed"]
+    of_blocks = ["gloo-grouped", "gloo-packed", "nixl", "nixl-write"]
+    assert result["backends"] == ["gloo", "mpi", *of_blocks]
+    assert result["library"]["versions"]["nixl"].endswith(" UCX")
     for row in result["rows"]:
         for each in row["times"]:
             cell = each["cell"]
@@ -74,10 +77,38 @@ def test_contradictions_are_refused_before_ranks_start(
     assert error in done.err
 
 
-def test_blocks_are_of_sendrecv_alone(here: Callable[..., Any]) -> None:
-    done = here("busbw", "backends", "--blocks", "8", "--dry-run")
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (
+            ["--blocks", "8"],
+            "--blocks 8: all_reduce moves no scattered blocks",
+            "hint: busbw backends sendrecv --blocks 8",
+        ),
+        (
+            ["sendrecv", "--backends", "gloo,nixl"],
+            "--backends nixl: it moves blocks, and --blocks does not say how many",
+            "hint: busbw backends sendrecv --blocks 64 -b 4K -e 16M --backends nixl",
+        ),
+        (
+            ["sendrecv", "--blocks", "8", "--copies"],
+            "--copies: blocks are not copied into symmetric memory",
+            "hint: leave out --copies",
+        ),
+        (
+            ["sendrecv", "--blocks", "8", "--rail", "mlx5_0"],
+            "--rail mlx5_0: ranks on one host use no NIC",
+            "hint: add --hosts h1:1,h2:1",
+        ),
+    ],
+)
+def test_blocks_and_nics_where_they_mean_nothing_are_refused(
+    words: list[str], error: str, hint: str, here: Callable[..., Any]
+) -> None:
+    done = here("busbw", "backends", *words, "--dry-run")
     assert done.code == 2
-    assert "--blocks 8: all_reduce moves no scattered blocks" in done.err
+    assert error in done.err
+    assert hint in done.err
 
 
 def test_a_backend_that_hangs_is_left_out_and_the_others_run_to_the_end(tmp_path: Path) -> None:

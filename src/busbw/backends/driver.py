@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from busbw.backends.rails import group_name
 from busbw.backends.types import (
     BackendRunning,
     BackendsJob,
@@ -13,28 +14,28 @@ from busbw.backends.types import (
     BackendsRow,
     SizeMeasured,
 )
-from busbw.core.errors import BusbwError, Exit
+from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size
 from busbw.launch import environment
-from busbw.measure.events import Ended, Event, Started
+from busbw.measure.events import Ended, Event, Started, now
 from busbw.measure.sink import INTERRUPTED, TERMINATED, Sink
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 
 
 class _Attempt(Sink):
-    """One start of the ranks. What it reports goes to `shown`, with the rows of earlier starts, and
-    after the result of other rails, `before`.
+    """One start of the ranks. What it reports goes to `shown`, with the rows of earlier starts. On
+    `rails` its end is not shown, as others follow, and their result is `before`.
 
     `running` is the backend that ran last, with its size.
     """
 
     def __init__(
-        self, shown: Sink, rows: list[BackendsRow], before: BackendsResult | None, *, last: bool
+        self, shown: Sink, rows: list[BackendsRow], before: BackendsResult | None, *, rails: bool
     ) -> None:
         super().__init__(shown.record, shown.frontend)
-        self._shown, self._rows, self._before, self._last = shown, rows, before, last
+        self._shown, self._rows, self._before, self._rails = shown, rows, before, rails
         self.running: BackendRunning | None = None
 
     @property
@@ -57,8 +58,8 @@ class _Attempt(Sink):
         if isinstance(event, SizeMeasured):
             self._rows.append(event.row)
             self.running = None
-        if isinstance(event, Ended) and not self._last:
-            self.record.take(event)  # not shown: other rails follow
+        if isinstance(event, Ended) and self._rails:
+            self.record.take(event)
         else:
             self._shown.take(event)
 
@@ -76,25 +77,43 @@ class _Attempt(Sink):
 def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:
     """Run the job; None on nonzero ranks of a job that another launcher started.
 
-    With rails, the ranks start once with all of them, and once with each: NCCL reads its variables
-    once. Raises what ended a job if no backend was running, or if another launcher started the
-    ranks.
+    Raises what ended it if no backend was running, or if another launcher started the ranks.
+    """
+    try:
+        return _measure_rails(job, where, sink) if job.rails else _measure(job, where, sink, None)
+    except BusbwError as error:
+        sink.run_aborted(error.message)
+        raise
+
+
+def _measure_rails(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:
+    """Start the ranks with all rails, and once with each, as NCCL reads its variables once. Rails
+    over which no backend runs are left out; raises the last reason if there are no others.
     """
     result: BackendsResult | None = None
-    groups = [job.rails, *([rail] for rail in job.rails if len(job.rails) > 1)]
-    for number, rails in enumerate(groups, start=1):
-        part = msgspec.structs.replace(job, rails=rails)
-        result = _measure(part, where, sink, result, last=number == len(groups))
+    left_out: dict[str, str] = {}
+    for rails in [job.rails, *([rail] for rail in job.rails if len(job.rails) > 1)]:
+        try:
+            result = _measure(msgspec.structs.replace(job, rails=rails), where, sink, result)
+        except NoMeasurement as error:
+            if result is None and rails == job.rails[-1:]:
+                raise
+            left_out[group_name(rails)] = error.message
+            sink.note(f"note: {group_name(rails)} is left out: {error.message}")
+    if result is not None:
+        result.left_out |= left_out
+        sink.take(Ended(now(), {}))
     return result
 
 
 def _measure(
-    job: BackendsJob, where: LaunchTarget, sink: Sink, before: BackendsResult | None, *, last: bool
+    job: BackendsJob, where: LaunchTarget, sink: Sink, before: BackendsResult | None
 ) -> BackendsResult | None:
+    """On the rails of the job, after the result of others."""
     rows: list[BackendsRow] = []
     dropped: dict[str, str] = {}
     while True:
-        attempt = _Attempt(sink, rows, before, last=last)
+        attempt = _Attempt(sink, rows, before, rails=bool(job.rails))
         again = msgspec.structs.replace(
             job, done=[row.size_bytes for row in rows], dropped=dict(dropped)
         )
@@ -104,7 +123,6 @@ def _measure(
             failed = attempt.running
             is_rank = environment.detect(os.environ) is not None  # of a job that others started
             if failed is None or failed.name in dropped or is_rank or error.exit is Exit.USAGE:
-                sink.run_aborted(error.message)
                 raise
             dropped[failed.name] = _reason(failed, error)
             sink.note(f"note: {failed.name} is left out: {dropped[failed.name]}")

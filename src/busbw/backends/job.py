@@ -7,12 +7,12 @@ a CUDA graph of several calls at different places of its buffers.
 import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import cycle
 from time import perf_counter
 
 import msgspec
 
+from busbw.backends.opened import Opened, TimedBackend
 from busbw.backends.rails import on_rails, use_rails
 from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend, why_not
 from busbw.backends.types import (
@@ -28,7 +28,7 @@ from busbw.backends.types import (
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
-from busbw.engines.base import CollectiveCall, Engine, Launch, LaunchSequence, Probe
+from busbw.engines.base import CollectiveCall, Engine, LaunchSequence, Probe
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing, plan, verification
 from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
@@ -46,39 +46,6 @@ UNTIMED = 3  # operations before the first visit
 # Graphs are replayed for so long between two marks: a graph starts 7 us after a mark on an H200.
 REPLAYED_S, MAX_REPLAYS = 1e-3, 20
 FAILURES = (BusbwError, RuntimeError, ValueError, TypeError, NotImplementedError)
-
-
-@dataclass(slots=True)
-class Opened:
-    """A backend that runs."""
-
-    row: BackendRow
-    engine: Engine
-    calls: Calls
-    batches: dict[str, Batches]  # by mode
-    bytes: int  # of each of its buffers
-
-
-@dataclass(slots=True)
-class TimedBackend:
-    """A backend and mode at one size, while it is measured."""
-
-    opened: Opened
-    mode: str
-    operations: int = 1
-    wrong: int = 0
-    why_not: str = ""
-    state: adaptive_timing.CellVisits | None = None
-    calls: list[CollectiveCall] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
-
-    @property
-    def batches(self) -> Batches:
-        return self.opened.batches[self.mode]
-
-    def running(self, size: int) -> BackendRunning:
-        """What is reported before it runs."""
-        return BackendRunning(self.opened.row.name, self.mode, size)
 
 
 def measure(job: BackendsJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:

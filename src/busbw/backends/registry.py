@@ -58,7 +58,9 @@ def _open_mpi(opening: Opening) -> "Engine":
 
 
 def _why_no_gloo(opening: Opening) -> str:
-    return "Gloo has no RDMA: name interfaces or networks" if opening.over_rdma else ""
+    if opening.over_rdma:
+        return "Gloo has no RDMA: name interfaces or networks"
+    return "Gloo sends over one interface" if len(opening.rails) > 1 else ""
 
 
 def _why_no_mpi(opening: Opening) -> str:

@@ -1,11 +1,11 @@
 """Backends beside each other as text: a table for each mode, the choice by size, and findings."""
 
 from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
-from busbw.backends.verdicts import Fastest, beaten, fastest
+from busbw.backends.verdicts import Fastest, beaten, fastest, slower_on_all
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
-from busbw.host.rails import Rail
+from busbw.host.rails import NicChoice
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
 
@@ -74,7 +74,7 @@ def rail_tables(result: BackendsResult, mode: str, width: int | None) -> list[st
     return [tabled(name) for name in names]
 
 
-def _line_rate(rail: Rail) -> str:
+def _line_rate(rail: NicChoice) -> str:
     return bandwidth_text(rail.rate) if rail.rate else "unknown"
 
 
@@ -147,10 +147,13 @@ def foot(result: BackendsResult) -> list[str]:
         ]
     else:
         lines.append(ONE_RANK)
+    found = [(result.default, choice) for choice in beaten(result)]
+    if result.rails:
+        found = slower_on_all(result)
     lines += [
-        f"WARN    {result.default} is slower than {choice.backend}"
+        f"WARN    {name} is slower than {choice.backend}"
         f" {_times(choice)} {_from_to(choice)}, {_mode(choice)}"
-        for choice in beaten(result)
+        for name, choice in found
     ]
     lines += bound(result)
     if result.rows and not result.complete:
@@ -181,7 +184,7 @@ def bound(result: BackendsResult) -> list[str]:
 def legend(result: BackendsResult) -> list[str]:
     """What the columns mean, where it is not said elsewhere."""
     lines = []
-    if len(result.backends) > 1 and result.is_exchange:
+    if len(result.backends) > 1 and result.is_exchange and not result.rails:
         lines.append(
             f"x: the time of {result.default} over that of the fastest, with its interval; `or`:"
             " they cannot be told apart"

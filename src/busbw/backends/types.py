@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from busbw.core.result import Cell, Ideal, Outcome
 from busbw.core.sweep import SweepSpec
-from busbw.host.rails import Rail
+from busbw.host.rails import NicChoice
 from busbw.measure.events import Event
 from busbw.measure.job import RunKind, SweepJob
 
@@ -29,7 +29,7 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     in_graph: int = IN_GRAPH  # 0: no graphs
     copies: bool = False
     blocks: int = 0  # that a call of sendrecv has, of the size of a row; 0: a call has that size
-    rails: list[Rail] = msgspec.field(default_factory=list)  # to use alone; empty: any
+    rails: list[NicChoice] = msgspec.field(default_factory=list)  # to use alone; empty: any
     done: list[int] = msgspec.field(default_factory=list)
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
     rails: Annotated[
-        list[Rail],
+        list[NicChoice],
         Meta(
             description="NICs that backends used alone, and all of them; their line rates are in"
             " bytes per second. A backend's name then ends in @ and that of the rail"

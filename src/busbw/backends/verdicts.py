@@ -6,6 +6,7 @@ from statistics import median
 
 import msgspec
 
+from busbw.backends.rails import ALL
 from busbw.backends.types import BackendsResult, BackendsRow, BackendTime, Choice
 from busbw.stats import fastest as ranking
 
@@ -89,6 +90,23 @@ def _ranges(result: BackendsResult, mode: str, rows: Sequence[BackendsRow]) -> I
             ratio=(min(ratios), max(ratios)),
             sure=sure,
         )
+
+
+def slower_on_all(result: BackendsResult) -> list[tuple[str, Choice]]:
+    """Where a backend is surely slower over all rails than over one alone, with its name there."""
+    found = list[tuple[str, Choice]]()
+    for default in [name for name in result.backends if name.endswith(f"@{ALL}")]:
+        stem = default.removesuffix(ALL)
+        rows = [
+            BackendsRow(
+                size_bytes=row.size_bytes,
+                times=[time for time in row.times if time.backend.startswith(stem)],
+            )
+            for row in result.rows
+        ]
+        alone = msgspec.structs.replace(result, default=default, rows=rows)
+        found += [(default, choice) for choice in beaten(alone)]
+    return found
 
 
 def beaten(result: BackendsResult) -> list[Choice]:

@@ -68,8 +68,8 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
     "rails",
     multiple=True,
     metavar="NIC",
-    help="over this RDMA device, interface or CIDR alone, may be repeated, then also over all of"
-    " them; NIC=100Gbit/s gives a rate that its driver does not; all = each NIC of this host",
+    help="interface, RDMA device or CIDR to use alone, may be repeated, then also all of them;"
+    " NIC=100Gbit/s: a rate that its driver does not report; all = each NIC of this host",
 )
 @click.option(
     "--max-time",
@@ -116,11 +116,8 @@ def command(
     """
     format_name = "json" if json_name == "-" else format_name
     name = collective(name).name
-    if blocks and name != BLOCKED:
-        raise UsageError(
-            f"--blocks {blocks}: {name} moves no scattered blocks",
-            f"busbw backends {BLOCKED} --blocks {blocks}",
-        )
+    backends = _parse_names(names)
+    _check_blocks(name, blocks, backends, copies=copies)
     where = LaunchTarget(**shared.take_where(fields))
     _check_rails(rails, where)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
@@ -140,7 +137,7 @@ def command(
             **sweep,
         ),
         unset=unset,
-        backends=_parse_names(names),
+        backends=backends,
         in_graph=in_graph,
         copies=copies,
         blocks=blocks,
@@ -154,6 +151,25 @@ def command(
     with finishing(record, partial(keep, asked=history)):
         result = measure(job, where, output)
     return int(exit_code(result))
+
+
+def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bool) -> None:
+    """UsageError for blocks where nothing moves them, and for what moves blocks without any."""
+    if blocks and name != BLOCKED:
+        raise UsageError(
+            f"--blocks {blocks}: {name} moves no scattered blocks",
+            f"busbw backends {BLOCKED} --blocks {blocks}",
+        )
+    if blocks and copies:
+        raise UsageError(
+            "--copies: blocks are not copied into symmetric memory", "leave out --copies"
+        )
+    of_blocks = next((each for each in backends if backend(each).of_blocks), "")
+    if of_blocks and not blocks:
+        raise UsageError(
+            f"--backends {of_blocks}: it moves blocks, and --blocks does not say how many",
+            f"busbw backends {BLOCKED} --blocks 64 -b 4K -e 16M --backends {of_blocks}",
+        )
 
 
 def _check_rails(rails: Sequence[str], where: LaunchTarget) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from busbw.core.errors import NoMeasurement, TimedOut
-from busbw.core.options import LIMIT_S
 from busbw.core.result import EngineLibrary
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import CollectiveCall, Launch, buffer_slice
@@ -31,6 +30,7 @@ READ, WRITE = "READ", "WRITE"
 PLUGIN = "UCX"
 DONE, RUNNING = "DONE", "PROC"  # of NIXL's states
 ARRIVED = b"busbw"  # the notification that a transfer has ended
+WAIT_S = 50.0  # below the default of --limit, so that the error names what NIXL waits for
 # Of the host. A module of UCX for EFA loads it. Where NIXL 1.5 has loaded its own copy first, the
 # host's is bound to that, and its destructor ends the process by SIGSEGV.
 HOSTS_LIBNL = "libnl-route-3.so.200"
@@ -75,7 +75,7 @@ class NixlEngine(BlocksEngine):
             raise NoMeasurement("one rank has no other to move blocks to", "start two ranks")
         super().__init__(control, spec, place, blocks, packed=False)
         self.asynchronous = False
-        self._operation, self._limit_s = operation, spec.timeout or LIMIT_S
+        self._operation, self._limit_s = operation, spec.timeout or WAIT_S
         self._posted, self._arrived, self._failed = 0, 0, ""
         self._handles: list[Any] = []
         os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")

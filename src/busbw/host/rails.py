@@ -12,7 +12,7 @@ from busbw.host.nic import read_nics
 from busbw.host.source import Source
 
 
-class Rail(msgspec.Struct, frozen=True):
+class NicChoice(msgspec.Struct, frozen=True):
     """An RDMA device (`mlx5_0`, `mlx5_0:2`), an interface, or the network in which hosts have an
     address. `rate` is its line rate in bytes per second, None if it is unknown.
     """
@@ -24,7 +24,7 @@ class Rail(msgspec.Struct, frozen=True):
 class Selected(msgspec.Struct, frozen=True):
     """The rails as this host has them, with their rates, and the variables that select them."""
 
-    rails: list[Rail]
+    rails: list[NicChoice]
     variables: dict[str, str]
     rdma: bool
 
@@ -35,7 +35,7 @@ def of_this_host(source: Source) -> list[str]:
     return rdma or [port.network for port in endpoints(source) if port.rate]
 
 
-def select(rails: Sequence[Rail], source: Source) -> Selected:
+def select(rails: Sequence[NicChoice], source: Source) -> Selected:
     """The rails on this host. NoMeasurement if it lacks one, or if only some are RDMA devices."""
     ports = endpoints(source)
     devices = {nic.name: nic.rate for nic in read_nics(source) if nic.kind != ETHERNET}
@@ -46,14 +46,15 @@ def select(rails: Sequence[Rail], source: Source) -> Selected:
             "name RDMA devices, or interfaces and networks",
         )
     if rdma:
-        found = [Rail(rail.name, rail.rate or devices[rail.name]) for rail in rails]
+        found = [NicChoice(rail.name, rail.rate or devices[rail.name]) for rail in rails]
         with_port = [rail.name if ":" in rail.name else f"{rail.name}:1" for rail in rails]
         names = ",".join(rail.name for rail in rails)
         variables = {"NCCL_IB_HCA": f"={names}", "UCX_NET_DEVICES": ",".join(with_port)}
         return Selected(found, variables, rdma=True)
     chosen = [_port(rail.name, ports) for rail in rails]
     found = [
-        Rail(rail.name, rail.rate or port.rate) for rail, port in zip(rails, chosen, strict=True)
+        NicChoice(rail.name, rail.rate or port.rate)
+        for rail, port in zip(rails, chosen, strict=True)
     ]
     names = ",".join(port.name for port in chosen)
     variables = {
