@@ -7,8 +7,6 @@ HOW_TO = {
         "replace-nccl-tests",
         "pytorch-benchmark",
         "use-from-python",
-        "moe-dispatch",
-        "kv-cache",
         "tune-nccl",
         "what-nccl-ran",
         "compare-runs",
@@ -33,6 +31,11 @@ HOW_TO = {
         "monitor-with-prometheus",
         "how-fast-should-my-cluster-be",
         "compare-with-published-runs",
+    ],
+    "Inference": [
+        "which-all-reduce",
+        "moe-dispatch",
+        "kv-cache",
     ],
     "Training": [
         "slow-job",
