@@ -216,8 +216,11 @@ def agree_on_settings(settings: Settings | None) -> tuple[Settings, list[str]]:
     return settings, unknown
 
 
-def announce(attached: Attachment, unknown: list[str]) -> None:
-    """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
+def announce(attached: Attachment, unknown: list[str], note: str = "") -> None:
+    """Rank 0 prints how gradients are exchanged, once if several models are attached alike.
+
+    `note`: what else is worth a line.
+    """
     if dist.get_rank():
         return
     mesh, settings = attached.worker.mesh, attached.settings
@@ -231,7 +234,7 @@ def announce(attached: Attachment, unknown: list[str]) -> None:
             ": nothing is compressed; Settings(method='int8') sends a quarter, and `busbw plan --"
             " COMMAND` says which method pays off"
         )
-    lines += [mesh.note] if mesh.note else []
+    lines += filter(None, [mesh.note, note])
     lines += [f"{name} is unknown (known: {known_names})" for name in unknown]
     _print_once("".join(f"busbw accel: {line}\n" for line in lines))
 
