@@ -91,7 +91,8 @@ def test_accumulated_gradients(job):
 
 def test_policies_of_mixed_precision(job):
     for found in _of(job, "policies"):
-        assert all(error < 0.03 for error in found.values()), found
+        # the gradients themselves are of other parameters where these are rounded to int8
+        assert all(error < (0.06 if "gather" in name else 0.02) for name, error in found.items())
 
 
 def test_gradients_are_divided_as_the_program_says(job):
@@ -149,8 +150,8 @@ def test_residuals_are_announced_once(job):
 
 REFUSALS = {
     "no shards": "a Sequential without fully_shard has no shards to exchange",
-    "hybrid": "rank 0: the parameters of Sequential are on a mesh of 2 dimensions (across, inside)",
-    "two meshes": "is sharded over ranks (0,), ",
+    "hybrid": "rank 0: the parameters of FSDPSequential are on a mesh of 2 dimensions (across, inside)",
+    "two meshes": "rank 0: FSDPSequential is sharded over ranks (0, 1), 0 over (0,)",
     "top-k": "top-k cannot exchange the shards of fully_shard | use dense, int8, int4; between",
     "PowerSGD": "PowerSGD needs whole matrices, which fully_shard divides | use dense, int8, int4",
     "last": "a method for the last bucket is for DistributedDataParallel",
