@@ -25,9 +25,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
+from busbw_accel.attachment import Attachment
 
 RANKS, HOSTS, BATCH, SEEDS, EPOCHS = 4, 2, 16, 5, 30
 TARGET, TESTED, SMOOTH = 0.96, 360, 11
@@ -76,6 +78,23 @@ METHODS: dict[str, dict[str, Any] | None] = {
         **SMALL,
     },
     "2D top-k 1 %, no feedback": {"method": "topk", "ratio": 0.01, "feedback": False, **SMALL},
+    # the shards of FSDP2
+    "FSDP2": {"shards": True},
+    "FSDP2 bf16, gather bf16": {"shards": True, "wire": "bf16", "gather": "bf16"},
+    "FSDP2 int8": {"shards": True, "method": "int8", "compress_least": 0},
+    "FSDP2 int8, no feedback": {
+        "shards": True,
+        "method": "int8",
+        "feedback": False,
+        "compress_least": 0,
+    },
+    "FSDP2 int8, gather int8": {
+        "shards": True,
+        "method": "int8",
+        "gather": "int8",
+        "compress_least": 0,
+    },
+    "FSDP2 int4": {"shards": True, "method": "int4", "compress_least": 0},
 }
 
 
@@ -92,6 +111,21 @@ def data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
     return pictures[TESTED:], labels[TESTED:], pictures[:TESTED], labels[:TESTED]
 
 
+def exchanged(
+    layers: nn.Sequential, words: dict[str, Any] | None
+) -> tuple[nn.Module, Attachment | None]:
+    """The model, and what exchanges for it; None: DDP itself."""
+    if words and "shards" in words:
+        for layer in (*layers[::2], layers):
+            fully_shard(layer)
+        chosen = {name: value for name, value in words.items() if name != "shards"}
+        settings = busbw_accel.Settings(**chosen)
+        return layers, busbw_accel.attach_fully_sharded(layers, settings=settings)
+    # a last bucket wants one before it
+    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
+    return net, None if words is None else busbw_accel.attach(net, busbw_accel.Settings(**words))
+
+
 def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, float]:
     """One training: accuracy at the end, steps to the target (infinite if not reached), and
     bytes that left this rank's host.
@@ -101,9 +135,7 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     layers = nn.Sequential(
         nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
     )
-    # a last bucket wants one before it
-    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
-    attached = None if words is None else busbw_accel.attach(net, busbw_accel.Settings(**words))
+    net, attached = exchanged(layers, words)
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
     rank, step, reached = dist.get_rank(), 0, math.inf
@@ -119,7 +151,7 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
             optimizer.step()
             step += 1
             with torch.no_grad():
-                lately.append(float((net.module(unseen).argmax(1) == right).float().mean()))
+                lately.append(float((net(unseen).argmax(1) == right).float().mean()))
             if reached == math.inf and len(lately) == SMOOTH and statistics.fmean(lately) >= TARGET:
                 reached = step
     return {
