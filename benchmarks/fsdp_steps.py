@@ -31,7 +31,7 @@ from busbw_accel import Settings
 from busbw_accel.train.models import BY_NAME
 from busbw_accel.train.types import TrainSpec
 
-ROUNDS, STEPS = 5, 2
+ROUNDS, STEPS = 8, 2
 WAYS: dict[str, Settings | None] = {
     "FSDP2": None,
     "same": Settings(),
@@ -115,8 +115,8 @@ def main(model: str, precision: str, batch: str, file: str = "") -> None:
                 sent, counted, begun = sent_bytes(), way.traffic(), time.perf_counter()
                 loss = step(way, inputs, targets)
                 seconds = torch.tensor(time.perf_counter() - begun, dtype=torch.float64)
-                sent = sent_bytes() - sent
                 dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+                sent = sent_bytes() - sent  # now all of it has arrived
                 way.losses.append(loss)
                 if number:
                     way.seconds.append(float(seconds))

@@ -31,7 +31,8 @@ def _setting(default: T, meaning: str) -> T:
 class Settings:
     """How gradients are exchanged.
 
-    Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion).
+    Sizes in bytes of a bucket (DDP), of what a call of fully_shard takes together (the gradients or
+    parameters of all shards), or of a tensor (Horovod without fusion).
     """
 
     method: str = _setting(DENSE, "the codec, see below")

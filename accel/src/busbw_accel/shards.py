@@ -87,7 +87,8 @@ def group_of(model: nn.Module, divided: Sequence[Unit]) -> dist.ProcessGroup:
     """The ranks over which fully_shard has divided a model.
 
     Raises:
-        UsageError: they are not the same for all units, or a mesh has several dimensions.
+        UsageError: they are not the same for all units, a mesh has several dimensions, or
+            parameters are replicated.
     """
     groups: dict[tuple[int, ...], tuple[str, dist.ProcessGroup]] = {}
     for unit in divided:
@@ -99,6 +100,11 @@ def group_of(model: nn.Module, divided: Sequence[Unit]) -> dist.ProcessGroup:
                     f" dimensions ({', '.join(mesh.mesh_dim_names or ()) or 'without names'})",
                     'call fully_shard with the dimension that divides, mesh=mesh["inside"]; for'
                     ' that of replicas: attach_fully_sharded(model, mesh["across"], settings)',
+                )
+            if not parameter.placements[0].is_shard():
+                raise UsageError(
+                    f"rank {dist.get_rank()}: the parameters of {what} are replicated, not sharded",
+                    "use fully_shard, or DistributedDataParallel and attach(model, settings)",
                 )
             group = mesh.get_group()
             ranks = tuple(dist.get_process_group_ranks(group))

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from exchanges import digest, scenario
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -86,7 +87,7 @@ def trained(plain: bool = False, **words: Any) -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     losses = [step_of(net, optimizer, number) for number in range(STEPS)]
     return {
-        "digest": digest(weights(net)),
+        "digest": digest(weights(net).cpu()),
         "first": losses[0],
         "loss": sum(losses[-10:]) / 10,
         "sent": exchange.traffic.across if exchange else 0,
@@ -128,7 +129,7 @@ def gathered() -> dict[str, Any]:
     most = max(float(parameter.abs().max()) for parameter in before) / 254
     errors = [(one - other).abs().max() for one, other in zip(whole, before, strict=True)]
     return {
-        "digest": digest(torch.cat([parameter.flatten() for parameter in whole])),
+        "digest": digest(torch.cat([parameter.flatten() for parameter in whole]).cpu()),
         "error": float(max(errors)),
         "most": most * 1.01,
         "rounded_rows": int((whole[0] != before[0]).any(1).sum()),
@@ -406,6 +407,7 @@ def refused() -> dict[str, str]:
         "no shards": lambda: attached(plain),
         "hybrid": lambda: attached(sharded(model(), mesh=mesh)),
         "two meshes": lambda: attached(mixed),
+        "replicated": lambda: attached(replicate(model(), mesh=mesh["across"])),
         "top-k": lambda: attached(flat, method="topk"),
         "PowerSGD": lambda: attached(flat, method="powersgd"),
         "last": lambda: attached(flat, method="int4", last="int8"),

@@ -4,6 +4,7 @@ references, trainings learn, FSDP's other features work with it.
 
 import jobs
 import pytest
+import torch
 
 # each job of ranks is run once
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
@@ -37,6 +38,20 @@ def job(request, tmp_path_factory):
     names = SCENARIOS if ranks == 2 else FOUR
     folder = tmp_path_factory.mktemp("job")
     return jobs.all_well(jobs.run(folder, "shard_trainings", names, ranks, ranks))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_on_gpus_trainings_learn_with_equal_parameters(tmp_path):
+    names = ["plain", "same", *TRAININGS, "gathered", "accumulated", "policies", "divided"]
+    results = jobs.all_well(jobs.run(tmp_path, "shard_trainings", names, 2, 2, ACCEL_DEVICE="cuda"))
+    for name in (*TRAININGS, "gathered"):
+        assert len({result[name]["digest"] for result in results}) == 1, name
+    first = results[0]
+    assert first["same"]["digest"] == first["plain"]["digest"]
+    assert all(first[name]["loss"] < 0.5 * first[name]["first"] for name in TRAININGS)
+    for name in ("accumulated", "policies", "divided"):
+        found = first[name].get("apart", first[name])
+        assert all(error < 0.06 for error in found.values()), name
 
 
 def _of(job, name):
@@ -152,6 +167,7 @@ REFUSALS = {
     "no shards": "a Sequential without fully_shard has no shards to exchange",
     "hybrid": "rank 0: the parameters of FSDPSequential are on a mesh of 2 dimensions (across, inside)",
     "two meshes": "rank 0: FSDPSequential is sharded over ranks (0, 1), 0 over (0,)",
+    "replicated": "rank 0: the parameters of ReplicateSequential are replicated, not sharded",
     "top-k": "top-k cannot exchange the shards of fully_shard | use dense, int8, int4; between",
     "PowerSGD": "PowerSGD needs whole matrices, which fully_shard divides | use dense, int8, int4",
     "last": "a method for the last bucket is for DistributedDataParallel",
