@@ -38,13 +38,16 @@ class Sharded(Attachment):
         super().load_state_dict(state)
         self._exchanged.clear()
 
-    def average(self, shard: torch.Tensor, name: str) -> None:
-        """Average over replicas instead of FSDP's all-reduce; on a GPU in the stream of that."""
-        # A unit exchanges once in a step; those that are frozen or unused do not.
+    def count(self, name: str) -> None:
+        """Count the steps. A unit exchanges once in each; frozen or unused ones do not."""
         if not self._exchanged or name in self._exchanged:
             self.worker.step, self.steps = self.steps, self.steps + 1
             self._exchanged.clear()
         self._exchanged.add(name)
+
+    def average(self, shard: torch.Tensor, name: str) -> None:
+        """Average over replicas instead of FSDP's all-reduce; on a GPU in the stream of that."""
+        self.count(name)
         if shard.is_cuda:
             # PyTorch 2.11 gives its memory to the next module while this stream still reads it,
             # where gradients accumulate and so nothing else holds it.
@@ -114,7 +117,7 @@ def attach_fully_sharded(
     sharded = Sharded(CommWorker(settings, mesh))
     try:
         for unit in divided:
-            unit.module.set_custom_reduce_scatter(ShardedSum(sharded.worker, unit))
+            unit.module.set_custom_reduce_scatter(ShardedSum(sharded.worker, unit, sharded.count))
             unit.module.set_custom_all_gather(ShardedParameters(sharded.worker))
     except ValueError as error:  # torch names its reason
         raise UsageError(

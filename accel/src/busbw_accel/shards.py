@@ -7,7 +7,7 @@ them, and takes tensors from its `allocate`.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from busbw.core.errors import UsageError
 from busbw_accel.codecs import codec_for
-from busbw_accel.codecs.base import poison_if_failed
+from busbw_accel.codecs.base import State, poison_if_failed
 from busbw_accel.comm_worker import COMPRESSIBLE, CommWorker
 from busbw_accel.communicator import Communicator
 from busbw_accel.methods import DENSE
@@ -143,9 +143,10 @@ class _Comm:
 class ShardedSum(_Comm):
     """The reduce-scatter of a unit's gradients."""
 
-    def __init__(self, worker: CommWorker, unit: Unit) -> None:
+    def __init__(self, worker: CommWorker, unit: Unit, count: Callable[[str], None]) -> None:
+        """`count` is called with the unit's name for each exchange."""
         super().__init__(worker)
-        self.unit = unit
+        self.unit, self.count = unit, count
 
     def __call__(
         self,
@@ -160,6 +161,7 @@ class ShardedSum(_Comm):
         method = DENSE
         if input_tensor.dtype in COMPRESSIBLE:
             method = settings.method_for(input_tensor.nbytes)
+        self.count(self.unit.name)
         self.worker.traffic.buckets += 1
         with self.worker.explaining():
             if method == DENSE and (
@@ -170,23 +172,20 @@ class ShardedSum(_Comm):
             factor = _factor(op, comm.size)
             rows = input_tensor.view(comm.size, -1)
             self.worker.traffic.across += codec_for(method, settings).reduce_scatter(
-                rows, output_tensor, comm, self._state(method, rows, comm)
+                rows, output_tensor, comm, self._state(method, rows, comm), self.worker.step
             )
             poison_if_failed(output_tensor, comm)
         if factor != 1:
             output_tensor.mul_(factor)
         return None
 
-    def _state(
-        self, method: str, rows: torch.Tensor, comm: Communicator
-    ) -> dict[str, torch.Tensor]:
+    def _state(self, method: str, rows: torch.Tensor, comm: Communicator) -> State:
         """What the codec keeps of this unit.
 
         Nothing where some of its parameters have no gradient: which ones is unknown here, and
         residuals would be those of others.
         """
-        settings = self.worker.settings
-        if method == DENSE or not settings.feedback or rows.numel() != self.unit.length(comm.size):
+        if method == DENSE or rows.numel() != self.unit.length(comm.size):
             return {}
         fresh = BucketState(
             ((rows.numel(),),), (BucketPiece(0, rows.numel(), 0),), None, comm, rows.device

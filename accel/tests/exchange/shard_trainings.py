@@ -317,7 +317,7 @@ def resumed() -> dict[str, Any]:
         for number in range(FEW, 2 * FEW):
             step_of(again, optimizer, number)
         found[name] = torch.equal(weights(again), weights(net))
-    return found | {"kept": len(state["kept"])}
+    return found | {"kept": len(state["kept"]), "steps": [exchange.steps, state["steps"]]}
 
 
 def not_finite() -> dict[str, Any]:

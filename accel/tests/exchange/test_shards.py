@@ -131,7 +131,7 @@ def test_a_frozen_unit_is_left_out(job):
 
 def test_a_checkpoint_continues_with_the_same_bits(job):
     for result in _of(job, "resumed"):
-        assert result == {"with": True, "without": False, "kept": 3}
+        assert result == {"with": True, "without": False, "kept": 3, "steps": [8, 4]}
 
 
 def test_what_is_not_finite_arrives_and_is_not_kept(job):

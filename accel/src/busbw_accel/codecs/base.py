@@ -69,12 +69,12 @@ class Codec(ABC):
     # The two halves of an exchange, for codecs with `CodecInfo.shards`.
 
     def reduce_scatter(
-        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> int:
         """Set `shard` to this rank's row of the average over the ranks.
 
-        `rows` is contiguous and floating: [ranks, elements of `shard`]. It may be changed. `state`
-        and the result are as in `exchange`.
+        `rows` is contiguous and floating: [ranks, elements of `shard`]. It may be changed. `state`,
+        `step` and the result are as in `exchange`.
         """
         raise NotImplementedError
 

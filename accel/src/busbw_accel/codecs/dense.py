@@ -26,7 +26,7 @@ class Dense(Codec):
         return comm.ring(ring_bytes(sent.numel() * sent.element_size(), comm.size))
 
     def reduce_scatter(
-        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> int:
         """Ranks send each other their rows in the format of `wire`; the owner sums in fp32."""
         sent = share(rows, comm).to(DTYPES.get(self.settings.wire, rows.dtype))

@@ -118,7 +118,7 @@ class Integers(Codec):
             )
 
     def reduce_scatter(
-        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> int:
         elements, feedback = shard.numel(), self.settings.feedback
         length = _whole(elements)

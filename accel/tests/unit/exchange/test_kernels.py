@@ -324,7 +324,7 @@ def test_shards_are_summed_and_gathered_as_in_plain_torch(codec, kind, elements,
         state, shard = {}, torch.empty(elements, dtype=kind, device=DEVICE)
         for step in range(2):
             rows = gradient(step, 3 * elements, kind).view(3, elements)
-            codec.reduce_scatter(rows, shard, communicator, state)
+            codec.reduce_scatter(rows, shard, communicator, state, step)
         gathered = torch.empty(3 * elements, dtype=kind, device=DEVICE)
         codec.all_gather(shard, gathered, communicator)
         found.append((shard, state[RESIDUAL], gathered))
