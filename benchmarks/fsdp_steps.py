@@ -31,7 +31,7 @@ from busbw_accel import Settings
 from busbw_accel.train.models import BY_NAME
 from busbw_accel.train.types import TrainSpec
 
-ROUNDS, STEPS = 8, 2
+ROUNDS, STEPS = 5, 2
 WAYS: dict[str, Settings | None] = {
     "FSDP2": None,
     "same": Settings(),

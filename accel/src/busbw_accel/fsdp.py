@@ -24,7 +24,7 @@ from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
 from busbw_accel.methods import BY_NAME, CODECS, DENSE
 from busbw_accel.settings import Settings
-from busbw_accel.shards import ShardedParameters, ShardedSum, Unit, group_of, units
+from busbw_accel.shards import ShardedParameters, ShardedSum, ShardedUnit, group_of, units
 
 
 class Sharded(Attachment):
@@ -156,7 +156,7 @@ def _check(settings: Settings, *, shards: bool) -> None:
         )
 
 
-def _kept(settings: Settings, divided: Sequence[Unit], ranks: int) -> str:
+def _kept(settings: Settings, divided: Sequence[ShardedUnit], ranks: int) -> str:
     """A line on the memory of residuals, which is not divided between ranks."""
     if settings.method == DENSE or not settings.feedback:
         return ""

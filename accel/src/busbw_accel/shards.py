@@ -34,7 +34,7 @@ _GATHERED = {
 
 
 @dataclass(eq=False, slots=True)
-class Unit:
+class ShardedUnit:
     """Modules that were given to fully_shard in one call, and the parameters sharded by it."""
 
     name: str  # of the first module
@@ -55,18 +55,18 @@ def _padded(parameter: DTensor, ranks: int) -> int:
     return math.prod(shape)
 
 
-def units(model: nn.Module) -> list[Unit]:
+def units(model: nn.Module) -> list[ShardedUnit]:
     """The units of a model, in the order of its modules.
 
     Raises:
         UsageError: fully_shard was not called on any module.
     """
-    found: dict[object, Unit] = {}
+    found: dict[object, ShardedUnit] = {}
     seen: set[int] = set()
 
-    def visit(module: nn.Module, name: str, unit: Unit | None) -> None:
+    def visit(module: nn.Module, name: str, unit: ShardedUnit | None) -> None:
         if isinstance(module, FSDPModule):
-            unit = found.setdefault(module._get_fsdp_state(), Unit(name, module))
+            unit = found.setdefault(module._get_fsdp_state(), ShardedUnit(name, module))
         for parameter in module.parameters(recurse=False):
             if unit is not None and isinstance(parameter, DTensor) and id(parameter) not in seen:
                 seen.add(id(parameter))
@@ -83,7 +83,7 @@ def units(model: nn.Module) -> list[Unit]:
     return list(found.values())
 
 
-def group_of(model: nn.Module, divided: Sequence[Unit]) -> dist.ProcessGroup:
+def group_of(model: nn.Module, divided: Sequence[ShardedUnit]) -> dist.ProcessGroup:
     """The ranks over which fully_shard has divided a model.
 
     Raises:
@@ -143,7 +143,7 @@ class _Comm:
 class ShardedSum(_Comm):
     """The reduce-scatter of a unit's gradients."""
 
-    def __init__(self, worker: CommWorker, unit: Unit, count: Callable[[str], None]) -> None:
+    def __init__(self, worker: CommWorker, unit: ShardedUnit, count: Callable[[str], None]) -> None:
         """`count` is called with the unit's name for each exchange."""
         super().__init__(worker)
         self.unit, self.count = unit, count
