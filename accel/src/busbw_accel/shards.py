@@ -147,6 +147,7 @@ class ShardedSum(_Comm):
         """`count` is called with the unit's name for each exchange."""
         super().__init__(worker)
         self.unit, self.count = unit, count
+        self._elements = 0  # of the gradients for which something is kept
 
     def __call__(
         self,
@@ -187,6 +188,9 @@ class ShardedSum(_Comm):
         """
         if method == DENSE or rows.numel() != self.unit.length(comm.size):
             return {}
+        if rows.numel() != self._elements:  # parameters were frozen, or are trained again
+            self.worker.memory.drop([self.unit.name])
+            self._elements = rows.numel()
         fresh = BucketState(
             ((rows.numel(),),), (BucketPiece(0, rows.numel(), 0),), None, comm, rows.device
         )
@@ -195,6 +199,12 @@ class ShardedSum(_Comm):
 
 class ShardedParameters(_Comm):
     """The all-gather of a unit's parameters."""
+
+    def __init__(self, worker: CommWorker) -> None:
+        super().__init__(worker)
+        self.settings = dataclasses.replace(
+            _GATHERED[worker.settings.gather], compress_least=worker.settings.compress_least
+        )
 
     def __call__(
         self,
@@ -208,8 +218,7 @@ class ShardedParameters(_Comm):
             return dist.all_gather_into_tensor(
                 output_tensor, input_tensor, group=group, async_op=async_op
             )
-        settings, comm = _GATHERED[self.worker.settings.gather], self.over(group)
-        settings = dataclasses.replace(settings, compress_least=self.worker.settings.compress_least)
+        settings, comm = self.settings, self.over(group)
         method = settings.method_for(output_tensor.nbytes)
         narrow = method != DENSE or (
             settings.wire == "bf16" and input_tensor.dtype == torch.float32

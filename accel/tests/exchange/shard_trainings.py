@@ -144,17 +144,13 @@ def accumulated() -> dict[str, Any]:
 def policies() -> dict[str, float]:
     """How far gradients are from FSDP's own with each policy of mixed precision."""
     found = {}
-    for name, reduce_dtype in (
-        ("fp32", torch.float32),
-        ("bf16", torch.bfloat16),
-        ("fp16", torch.float16),
-    ):
+    for reduce_dtype in (torch.float32, torch.bfloat16, torch.float16):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce_dtype)
         own = backward(sharded(model(), mp_policy=policy))
         for method in ({"method": "int8"}, {"wire": "bf16"}, {"gather": "int8"}):
             net = sharded(model(), mp_policy=policy)
             attached(net, **method)
-            found[f"{name} {method}"] = apart(backward(net), own)
+            found[f"{reduce_dtype} {method}"] = apart(backward(net), own)
     return found
 
 
@@ -238,14 +234,23 @@ def features() -> dict[str, float]:
 
 
 def frozen() -> dict[str, Any]:
-    """A unit without gradients is not exchanged and keeps nothing."""
+    """A unit without gradients is not exchanged; one that is trained in part keeps its residual
+    until all of it is trained.
+    """
     net = model()
     net[3].requires_grad_(False)
+    net[0].bias.requires_grad_(False)
     sharded(net)
     exchange = attached(net, method="int8")
-    inputs, labels = batch(0)
-    nn.functional.cross_entropy(net(inputs), labels).backward()
-    return {"buckets": exchange.traffic.buckets, "kept": sorted(exchange.state_dict()["kept"])}
+    lengths = []
+    for number in range(3):
+        if number == 2:
+            net[0].bias.requires_grad_(True)
+        inputs, labels = batch(number)
+        nn.functional.cross_entropy(net(inputs), labels).backward()
+        kept = exchange.state_dict()["kept"]
+        lengths.append(len(kept["0"]["residual"]))
+    return {"buckets": exchange.traffic.buckets, "kept": sorted(kept), "lengths": lengths}
 
 
 def resumed() -> dict[str, Any]:
