@@ -10,7 +10,7 @@ import click
 from busbw.backends import text as backends_text
 from busbw.backends.driver import measure
 from busbw.backends.rails import parse
-from busbw.backends.registry import BACKENDS, backend
+from busbw.backends.registry import BACKENDS, BY_NAME
 from busbw.backends.types import IN_GRAPH, BackendsJob
 from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
@@ -18,6 +18,7 @@ from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import Seconds, argv, is_given
 from busbw.cli.options.sweep import sweep_options
 from busbw.cli.output import exit_code, json_or_text, print_command
+from busbw.core.backend_names import parse_names
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import LIMIT_S
@@ -116,7 +117,7 @@ def command(
     """
     format_name = "json" if json_name == "-" else format_name
     name = collective(name).name
-    backends = _parse_names(names)
+    backends = parse_names(BY_NAME, names)
     _check_blocks(name, blocks, backends, copies=copies)
     where = LaunchTarget(**shared.take_where(fields))
     _check_rails(rails, where)
@@ -164,7 +165,7 @@ def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bo
         raise UsageError(
             "--copies: blocks are not copied into symmetric memory", "leave out --copies"
         )
-    of_blocks = next((each for each in backends if backend(each).of_blocks), "")
+    of_blocks = next((each for each in backends if BY_NAME[each].of_blocks), "")
     if of_blocks and not blocks:
         raise UsageError(
             f"--backends {of_blocks}: it moves blocks, and --blocks does not say how many",
@@ -183,12 +184,3 @@ def _check_rails(rails: Sequence[str], where: LaunchTarget) -> None:
         raise UsageError(
             f"--rail {rails[0]}: ranks on one host use no NIC", "add --hosts h1:1,h2:1"
         )
-
-
-def _parse_names(text: str) -> list[str]:
-    """UsageError for an unknown backend, or one that is named twice."""
-    names = [backend(one.strip()).name for one in text.split(",") if one.strip()]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"--backends {text}: {twice[0]} is named twice", "name each once")
-    return names

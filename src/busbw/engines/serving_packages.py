@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any
 
 from busbw.core.dtypes import DType
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, first_line
 from busbw.host.gpu import read_gpus
 from busbw.host.source import LiveMachine
 
@@ -57,8 +57,7 @@ def named(what: str) -> Iterator[None]:
         with warnings.catch_warnings(action="ignore"):
             yield
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise NoMeasurement(f"{what}: {reason}") from error
+        raise NoMeasurement(f"{what}: {first_line(error)}") from error
 
 
 def _takes(function: Any, arguments: int | Sequence[str]) -> bool:
