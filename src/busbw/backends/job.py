@@ -191,6 +191,9 @@ class BackendsRun:
         )
         for opened in self._opened:
             result.library.versions |= opened.engine.library().versions
+        for rail in self._rails:  # the variables of each are not those of all rows
+            for name in rail.variables:
+                result.environment.pop(name, None)
         if not job.rails:  # which have bounds of their own
             result.ideal, _ = ideals(
                 job.sweep.collective, result.world, result.topology, result.environment

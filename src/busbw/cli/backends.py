@@ -24,6 +24,7 @@ from busbw.core.errors import UsageError
 from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_spec
 from busbw.launch.environment import detect
+from busbw.launch.hosts import share
 from busbw.measure.record import RunRecord
 from busbw.measure.target import LaunchTarget
 
@@ -180,7 +181,16 @@ def _check_rails(rails: Sequence[str], where: LaunchTarget) -> None:
             "--rail starts the ranks once for each NIC, but another launcher has started this one",
             "leave out mpirun, srun or torchrun: --hosts or --slurm",
         )
-    if rails and not (where.hosts or where.hostfile or where.step):
+    if rails and _on_one_host(where):
         raise UsageError(
-            f"--rail {rails[0]}: ranks on one host use no NIC", "add --hosts h1:1,h2:1"
+            f"--rail {rails[0]}: ranks on one host use no NIC",
+            "start them on two hosts: --hosts h1:1,h2:1",
         )
+
+
+def _on_one_host(where: LaunchTarget) -> bool:
+    """Whether all ranks are started there, as far as it is known before Slurm chooses nodes."""
+    if where.step:
+        return where.step.nodes == 1
+    hosts = where.named()
+    return not hosts or len(share(hosts, where.ranks)) == 1
