@@ -63,15 +63,16 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
     "--blocks",
     type=click.IntRange(0, MOST_BLOCKS),
     default=0,
-    help="sendrecv: a call moves so many scattered blocks of the size, as of a KV cache",
+    help="sendrecv: number of scattered blocks in a call, each of the row's size, as in a KV cache",
 )
 @click.option(
     "--rail",
     "rails",
     multiple=True,
     metavar="NIC",
-    help="interface, RDMA device or CIDR to use alone, may be repeated, then also all of them;"
-    " NIC=100Gbit/s: a rate that its driver does not report; all = each NIC of this host",
+    help="measure over this NIC alone: an interface, an RDMA device or a network (10.1.0.0/16);"
+    " repeat it to compare NICs, and all of them together; NIC=100Gbit/s sets its line rate;"
+    " all: every NIC of this host",
 )
 @click.option(
     "--max-time",

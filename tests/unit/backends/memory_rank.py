@@ -1,40 +1,55 @@
-"""One rank of test_memory.py, as of torchrun: on rank 1 there is no memory for one backend."""
+"""One rank of test_memory.py, as of torchrun: on rank 1 there is no memory for one backend.
 
+`torchrun --nproc-per-node 2 memory_rank.py one-shot` prints the same of a backend on GPUs.
+"""
+
+import json
 import os
+import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
+from busbw.backends import registry
 from busbw.backends.job import BackendsRun
 from busbw.backends.types import BackendsJob, SizeMeasured
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.engines.torch_blocks import BlocksEngine
+from busbw.engines.base import Engine
 from busbw.launch.rendezvous import join
 from busbw.measure.process_groups import join_groups
 
 TOO_MANY_BYTES = 1 << 60
-_allocate = BlocksEngine.allocate
+LIMIT_S = 20.0
 
 
-def _allocate_too_much(engine: BlocksEngine, send_bytes: int, recv_bytes: int) -> None:
-    _allocate(engine, send_bytes if engine._packed else TOO_MANY_BYTES, recv_bytes)
+def _without_memory(row: registry.BackendRow) -> registry.BackendRow:
+    def open_it(opening: registry.Opening) -> Engine:
+        engine = row.open(opening)
+        allocate = engine.allocate
+        engine.allocate = lambda _, recv: allocate(TOO_MANY_BYTES, recv)  # type: ignore[method-assign]
+        return engine
+
+    return replace(row, open=open_it)
 
 
-def _measured(lacking: str) -> dict[str, Any]:
+def measured(lacking: str, *others: str) -> dict[str, Any]:
     """What this rank leaves out, and which backends have a time; those only on rank 0."""
     control = join(dict(os.environ), expect=2)
     if control.process == 1:
-        BlocksEngine.allocate = _allocate_too_much  # type: ignore[method-assign]
+        registry.BY_NAME[lacking] = _without_memory(registry.BY_NAME[lacking])
+    of_blocks = registry.BY_NAME[lacking].of_blocks
     job = BackendsJob(
         engine="torch",
         sweep=SweepSpec(
-            collective="sendrecv",
+            collective="sendrecv" if of_blocks else "all_reduce",
+            datatype="bfloat16",
             min_bytes=1 << 10,
             max_bytes=1 << 10,
             sampling=Sampling(precision=0.0, max_time_s=0.01),
         ),
-        blocks=4,
-        backends=["gloo", lacking, "gloo-packed"],
-        limit_s=20.0,
+        blocks=4 if of_blocks else 0,
+        backends=[others[0], lacking, *others[1:]],
+        limit_s=LIMIT_S,
     )
     events: list[Any] = []
     with ExitStack() as stack:
@@ -48,9 +63,13 @@ def _measured(lacking: str) -> dict[str, Any]:
 
 def grouped() -> dict[str, Any]:
     """Gloo has no memory on rank 1."""
-    return _measured("gloo-grouped")
+    return measured("gloo-grouped", "gloo", "gloo-packed")
 
 
 def one_sided() -> dict[str, Any]:
     """NIXL has no memory on rank 1."""
-    return _measured("nixl")
+    return measured("nixl", "gloo", "gloo-packed")
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured(*sys.argv[1:])), flush=True)
