@@ -33,8 +33,8 @@ TOKEN = -1  # in place of an expert: the values of the token itself
 WEIGHTS = (0.5, 1.0)
 SENTINEL = float("nan")
 RESULTS = ("received", "output")  # buffers that an operation may replace by what it returns
-# Results of a kind in memory, at most: those of all numbers of tokens, twice as many rows as of the
-# largest, and so many while one is checked.
+# Copies of each result that are alive at once: two from the exchanges of all sizes together, as
+# sizes double, and SPARE during a check.
 SPARE = 2
 # odd factors of a hash, from the fractions of square roots
 _ROW, _EXPERT, _COLUMN, _MIX = (
@@ -73,7 +73,7 @@ def buffer_rows(plan: RankPlan) -> dict[str, int]:
 
 
 def result_bytes(rows: dict[str, int], row_bytes: int) -> int:
-    """The memory of what the operations of a backend return, beside buffers of so many `rows`."""
+    """Bytes of the results that a backend allocates, in addition to its buffers of these rows."""
     return (2 + SPARE) * sum(rows[name] for name in RESULTS) * row_bytes
 
 
