@@ -34,7 +34,7 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Rail(NicChoice, frozen=True):
+class MeasuredRail(NicChoice, frozen=True):
     """A NIC, or all of them, and the variables that selected it on rank 0."""
 
     variables: dict[str, str] = msgspec.field(default_factory=dict)
@@ -97,7 +97,7 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
     rails: Annotated[
-        list[Rail],
+        list[MeasuredRail],
         Meta(
             description="NICs that backends used alone, and all of them; their line rates are in"
             " bytes per second. A backend's name then ends in @ and that of the rail. `variables`"

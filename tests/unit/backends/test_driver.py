@@ -16,7 +16,7 @@ from busbw.backends.types import (
     BackendsResult,
     BackendsRow,
     BackendTime,
-    Rail,
+    MeasuredRail,
     SizeMeasured,
 )
 from busbw.core.errors import BusbwError, Exit, NoMeasurement
@@ -46,7 +46,7 @@ def started(name: str) -> BackendsResult:
         default=f"gloo@{name}",
         backends=[f"gloo@{name}"],
         blocks=JOB.blocks,
-        rails=[Rail(name, 1e9, {"UCX_NET_DEVICES": name})],
+        rails=[MeasuredRail(name, 1e9, {"UCX_NET_DEVICES": name})],
         environment={"UCX_TLS": "tcp"},
         library=EngineLibrary("torch", 0, {"torch": "2.11.0", "backend": "gloo"}),
         world=World([RankDevice(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)], 2),

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime, Rail
+from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime, MeasuredRail
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell
 from busbw.core.sweep import SweepSpec
@@ -16,7 +16,7 @@ RESULT = BackendsResult(
     spec=SweepSpec(collective="sendrecv", datatype="bfloat16"),
     default="gloo@eth0",
     backends=["gloo@eth0"],
-    rails=[Rail("eth0", 1e9, {"UCX_NET_DEVICES": "eth0"})],
+    rails=[MeasuredRail("eth0", 1e9, {"UCX_NET_DEVICES": "eth0"})],
     rows=[
         BackendsRow(
             size_bytes=1024,
