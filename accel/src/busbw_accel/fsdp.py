@@ -117,8 +117,10 @@ def attach_fully_sharded(
     sharded = Sharded(CommWorker(settings, mesh))
     try:
         for unit in divided:
-            unit.module.set_custom_reduce_scatter(ShardedSum(sharded.worker, unit, sharded.count))
-            unit.module.set_custom_all_gather(ShardedParameters(sharded.worker))
+            unit.module.set_custom_reduce_scatter(
+                ShardedSum(sharded.worker, group, unit, sharded.count)
+            )
+            unit.module.set_custom_all_gather(ShardedParameters(sharded.worker, group))
     except ValueError as error:  # torch names its reason
         raise UsageError(
             f"{unit.name or type(model).__name__}: {error}", "shard a module over one mesh"

@@ -126,8 +126,9 @@ def group_of(model: nn.Module, divided: Sequence[ShardedUnit]) -> dist.ProcessGr
 class _Comm:
     """What a reduce-scatter and an all-gather share."""
 
-    def __init__(self, worker: CommWorker) -> None:
-        self.worker = worker
+    def __init__(self, worker: CommWorker, group: dist.ProcessGroup) -> None:
+        """`group`: the ranks that share the model."""
+        self.worker, self.group = worker, group
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
@@ -135,17 +136,32 @@ class _Comm:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def over(self, group: dist.ProcessGroup) -> Communicator:
-        """The communicator of a call: FSDP may have a group of its own for reduce-scatters."""
-        world = self.worker.mesh.world
-        return world if world.group is None else dataclasses.replace(world, group=group)
+        """The communicator of a call.
+
+        FSDP may have a group of its own for reduce-scatters, and with a number as
+        reshard_after_forward one of fewer ranks for the gathers of backward.
+        """
+        mesh, size = self.worker.mesh, group.size()
+        used = None if mesh.world.group is None else group
+        if size == mesh.world.size:
+            return dataclasses.replace(mesh.world, group=used)
+        every = dict(zip(dist.get_process_group_ranks(self.group), mesh.hosts, strict=True))
+        hosts = [every[rank] for rank in dist.get_process_group_ranks(group)]
+        return Communicator(used, size, group.rank(), hosts.count(hosts[group.rank()]))
 
 
 class ShardedSum(_Comm):
     """The reduce-scatter of a unit's gradients."""
 
-    def __init__(self, worker: CommWorker, unit: ShardedUnit, count: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        worker: CommWorker,
+        group: dist.ProcessGroup,
+        unit: ShardedUnit,
+        count: Callable[[str], None],
+    ) -> None:
         """`count` is called with the unit's name for each exchange."""
-        super().__init__(worker)
+        super().__init__(worker, group)
         self.unit, self.count = unit, count
         self._elements = 0  # of the gradients for which something is kept
 
@@ -200,8 +216,8 @@ class ShardedSum(_Comm):
 class ShardedParameters(_Comm):
     """The all-gather of a unit's parameters."""
 
-    def __init__(self, worker: CommWorker) -> None:
-        super().__init__(worker)
+    def __init__(self, worker: CommWorker, group: dist.ProcessGroup) -> None:
+        super().__init__(worker, group)
         self.settings = dataclasses.replace(
             _GATHERED[worker.settings.gather], compress_least=worker.settings.compress_least
         )

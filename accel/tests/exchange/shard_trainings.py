@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from exchanges import digest, scenario
 from sharded_models import (
+    Two,
     apart,
     attached,
     backward,
@@ -64,6 +65,16 @@ def references() -> dict[str, bool]:
         attached(net, **words)
         equal[name] = same_bits(backward(net), summed(own_gradients(whole), wire))
     return equal
+
+
+def gathered_by_fewer() -> bool:
+    """Gathers of backward among half of the ranks have the same bits as those among all."""
+    found = []
+    for reshard in (True, dist.get_world_size() // 2):
+        net = sharded(model(), reshard_after_forward=reshard)
+        attached(net, wire="fp32", gather="bf16")
+        found.append(backward(net))
+    return same_bits(*found)
 
 
 def gathered() -> dict[str, Any]:
@@ -171,19 +182,6 @@ def divided() -> dict[str, float]:
             program(unit)
         found[name] = apart(backward(net), [factor * gradient for gradient in own])
     return found
-
-
-class Two(nn.Module):
-    """Two layers, of which a step uses one or both."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.first, self.second = nn.Linear(20, 3), nn.Linear(20, 3)
-
-    def forward(self, inputs: torch.Tensor, both: bool) -> torch.Tensor:
-        outputs = self.first(inputs)
-        return outputs + self.second(inputs) if both else outputs
 
 
 def unused() -> dict[str, Any]:

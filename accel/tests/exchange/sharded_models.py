@@ -12,6 +12,19 @@ import busbw_accel
 from busbw_accel.fsdp import Sharded
 
 
+class Two(nn.Module):
+    """Two layers, of which a step uses one or both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second = nn.Linear(20, 3), nn.Linear(20, 3)
+
+    def forward(self, inputs: torch.Tensor, both: bool) -> torch.Tensor:
+        outputs = self.first(inputs)
+        return outputs + self.second(inputs) if both else outputs
+
+
 def sharded(net: nn.Sequential, **words: Any) -> nn.Sequential:
     """The model in three units, one of which has parameters that ranks do not divide evenly."""
     for layer in (net[0], net[3], net):

@@ -29,7 +29,17 @@ SCENARIOS = [
     "fed_back",
     "closed",
 ]
-FOUR = ["plain", "same", *TRAININGS, "references", "gathered", "bytes_sent", "resumed", "replicas"]
+FOUR = [
+    "plain",
+    "same",
+    *TRAININGS,
+    "references",
+    "gathered",
+    "bytes_sent",
+    "resumed",
+    "replicas",
+    "gathered_by_fewer",
+]
 
 
 @pytest.fixture(scope="module", params=[2, 4])
@@ -76,6 +86,10 @@ def test_gathered_parameters_are_the_same_on_every_rank(job):
         assert 0 < result["error"] <= result["most"]
         assert result["rounded_rows"] == result["owned_rows"], "the own shard is rounded too"
         assert result["masters"], "owners keep theirs"
+
+
+def test_gathers_of_backward_among_fewer_ranks(job):
+    assert all(_of(job, "gathered_by_fewer"))
 
 
 def test_loss_falls_as_without_a_codec(job):
