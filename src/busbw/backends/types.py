@@ -58,18 +58,28 @@ class BackendsRow(msgspec.Struct, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to use from one size to another, for an engine to read.
-
-    `ratio` is the default's time over this one's, the smallest and the largest of these sizes. It
-    is not `sure` where the default may be as fast: then that is named.
+    """What to use from one measured size to another, for an engine to read. For a size in between
+    or above, take the last choice of the mode whose `first_bytes` are not more.
     """
 
     mode: str
     first_bytes: int
     last_bytes: int
     backend: str
-    ratio: tuple[float, float]
-    sure: bool = True
+    ratio: Annotated[
+        tuple[float, float] | None,
+        Meta(
+            description="the default's time over this one's: the smallest and the largest of these"
+            " sizes; null where the default has no time"
+        ),
+    ]
+    sure: Annotated[
+        bool,
+        Meta(
+            description="false where the default may be as fast, which is then named, where a time"
+            " is less precise than 10 %, and where one backend alone was measured"
+        ),
+    ] = True
 
 
 class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):

@@ -23,6 +23,7 @@ def time(backend: str, gb: float) -> BackendTime:
     chance, seconds = random.Random(backend), BLOCKS * BLOCK / (gb * 1e9)
     cell = Cell(seconds, gb * 1e9, gb * 1e9)
     cell.samples_s, cell.visits = [seconds * chance.gauss(1.0, 0.01) for _ in range(96)], [8] * 12
+    cell.low_s, cell.high_s = 0.99 * seconds, 1.01 * seconds
     return BackendTime(backend=backend, mode=EAGER, cell=cell)
 
 
