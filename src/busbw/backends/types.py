@@ -34,6 +34,12 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class MeasuredRail(NicChoice, frozen=True):
+    """A NIC, or all of them, and the variables that selected it on rank 0."""
+
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class BackendTime(msgspec.Struct, kw_only=True):
     """A backend at one size: its time, or why it has none."""
 
@@ -101,10 +107,11 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
     rails: Annotated[
-        list[NicChoice],
+        list[MeasuredRail],
         Meta(
             description="NICs that backends used alone, and all of them; their line rates are in"
-            " bytes per second. A backend's name then ends in @ and that of the rail"
+            " bytes per second. A backend's name then ends in @ and that of the rail. `variables`"
+            " selected it on rank 0, and are not in `environment`"
         ),
     ] = msgspec.field(default_factory=list)
     ideal: Annotated[

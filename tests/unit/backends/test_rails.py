@@ -7,7 +7,7 @@ import pytest
 from busbw.backends import registry
 from busbw.backends.rails import on_rails, parse
 from busbw.backends.text import render
-from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime
+from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime, MeasuredRail
 from busbw.backends.verdicts import slower_on_all
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, EngineLibrary, RankDevice, World
@@ -40,7 +40,7 @@ def result(**gb: tuple[float, float, float]) -> BackendsResult:
         backends=[each.backend for each in times],
         blocks=BLOCKS,
         complete=True,
-        rails=[NicChoice("all", 0.25e9), NicChoice("eth1", 0.2e9), NicChoice("eth2")],
+        rails=[MeasuredRail("all", 0.25e9), MeasuredRail("eth1", 0.2e9), MeasuredRail("eth2")],
         rows=[BackendsRow(size_bytes=BLOCK, times=times)],
         library=EngineLibrary("torch", 0, {"torch": "2.11.0", "backend": "gloo"}),
         world=World([RankDevice(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)], 2),
