@@ -23,7 +23,7 @@ from busbw_accel.attachment import Attachment, agree_on_settings, announce
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
 from busbw_accel.methods import BY_NAME, CODECS, DENSE
-from busbw_accel.settings import Settings
+from busbw_accel.settings import HOST, Settings
 from busbw_accel.shards import ShardedParameters, ShardedSum, ShardedUnit, group_of, units
 
 
@@ -150,6 +150,11 @@ def _check(settings: Settings, *, shards: bool) -> None:
             "a method for the last bucket is for DistributedDataParallel: fully_shard has no"
             " buckets",
             "leave out last",
+        )
+    if shards and settings.staging == HOST:
+        raise UsageError(
+            "staging=host does one exchange at a time, and fully_shard gathers while it reduces",
+            "leave out staging",
         )
     if settings.gather != "same" and not shards:
         raise UsageError(

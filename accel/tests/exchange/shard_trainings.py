@@ -366,6 +366,7 @@ def refused() -> dict[str, str]:
         "top-k": lambda: attached(flat, method="topk"),
         "PowerSGD": lambda: attached(flat, method="powersgd"),
         "last": lambda: attached(flat, method="int4", last="int8"),
+        "staging": lambda: attached(flat, method="int8", staging="host"),
         "gather of replicas": lambda: busbw_accel.attach_fully_sharded(
             sharded(model(), mesh=mesh["inside"]), mesh["across"], settings(gather="bf16")
         ),

@@ -185,6 +185,7 @@ REFUSALS = {
     "top-k": "top-k cannot exchange the shards of fully_shard | use dense, int8, int4; between",
     "PowerSGD": "PowerSGD needs whole matrices, which fully_shard divides | use dense, int8, int4",
     "last": "a method for the last bucket is for DistributedDataParallel",
+    "staging": "staging=host does one exchange at a time, and fully_shard gathers while it reduces",
     "gather of replicas": "gather=bf16 is for shards, and replicas have the same ones",
     "gather of DDP": "gather=bf16 is for fully_shard: DistributedDataParallel gathers no parameters",
     "second argument": "attach_fully_sharded(model, settings=Settings(...))",
