@@ -53,6 +53,18 @@ METHODS: dict[str, dict[str, Any] | None] = {
         "factors": "bf16",
         "compress_least": 0,
     },
+    "2D dense, every 5 steps": {"every": 5, **SMALL},
+    "2D dense, every 30 steps": {"every": 30, **SMALL},
+    "2D int8, every 5 steps": {"method": "int8", "every": 5, **SMALL},
+    "2D int8, every 30 steps": {"method": "int8", "every": 30, **SMALL},
+    "2D int4, every 30 steps": {"method": "int4", "every": 30, **SMALL},
+    "2D int4, every 30 steps, 3 fragments, delay 2": {
+        "method": "int4",
+        "every": 30,
+        "fragments": 3,
+        "delay": 2,
+        **SMALL,
+    },
     "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},
     "PowerSGD rank 4": {"method": "powersgd", "matrix_rank": 4, "compress_least": 0},
     "PowerSGD rank 8": {"method": "powersgd", "matrix_rank": 8, "compress_least": 0},
@@ -103,9 +115,11 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     )
     # a last bucket wants one before it
     net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
-    attached = None if words is None else busbw_accel.attach(net, busbw_accel.Settings(**words))
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
+    attached = None
+    if words is not None:
+        attached = busbw_accel.attach(net, busbw_accel.Settings(**words), optimizer=optimizer)
     rank, step, reached = dist.get_rank(), 0, math.inf
     lately: deque[float] = deque(maxlen=SMOOTH)
     for epoch in range(epochs):
