@@ -115,6 +115,11 @@ class LocalSteps(Attachment):
             self._finish(self._running)
         numbers = [number for number, step in enumerate(self._exchanged) if step < self.steps]
         self._finish(self._begin(numbers, _ALL))
+        self._take_outer()
+
+    def _take_outer(self) -> None:
+        """Replace this rank's parameters by the outer ones."""
+        renew(self._buckets, self._module)
         for bucket in self._buckets:
             bucket.mix(1.0)
 
@@ -245,8 +250,7 @@ class LocalSteps(Attachment):
             yield
         self._running = None
         load(self._buckets, before)
-        for bucket in self._buckets:
-            bucket.mix(1.0)
+        self._take_outer()
 
     def close(self) -> None:
         """As of `Attachment`. What is not exchanged yet is lost: see `exchange_now`."""
@@ -317,8 +321,7 @@ class LocalSteps(Attachment):
         self._receive(dist.get_process_group_ranks(world.group)[source])
         if not exact:
             self.reset_residual()
-            for bucket in self._buckets:
-                bucket.mix(1.0)
+            self._take_outer()
 
     def _receive(self, source: int) -> None:
         """Get the outer optimizer from a rank, by its number in the job."""
