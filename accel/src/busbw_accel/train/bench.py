@@ -218,7 +218,6 @@ class Bench:
     ) -> TrainingLoop:
         """The training loop of `net`, which may be wrapped."""
         scaler = scaler or scaler_for(self.spec.precision, self.device)
-        optimizer = optimizer or optimizer_for(net)
         return TrainingLoop(self.spec, self.model, net, self.device, scaler, optimizer)
 
     def _measure(

@@ -26,13 +26,13 @@ class TrainingLoop:
         net: nn.Module,
         device: torch.device,
         scaler: torch.amp.GradScaler,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.spec, self.device, self.net = spec, device, net
         assert model.samples is not None
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.targets = (part.to(device) for part in samples)
-        self.optimizer, self.scaler = optimizer, scaler
+        self.optimizer, self.scaler = optimizer or optimizer_for(net), scaler
         self.loss = torch.zeros(())
 
     def step(self) -> None:
