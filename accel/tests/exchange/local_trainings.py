@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from exchanges import digest, two_d
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from trainings import DEVICE, batch, model, parameters, settings, step_of, wrapped
 
@@ -286,7 +288,7 @@ def other_kinds() -> dict[str, Any]:
         ),
         "mask": bool(torch.isneginf(inner.mask).all()),
         "still": bool((inner.still == 1).all()),
-        "moved": float((inner.rough - 1).abs().max()),
+        "moved": float((inner.rough.detach() - 1).abs().max()),
         "broadcast": net.broadcast_buffers,
         "local": local,
     }
@@ -311,6 +313,12 @@ def faults() -> dict[str, str]:
     said["no optimizer"] = _error(lambda: busbw_accel.attach(wrapped(model()), settings(every=2)))
     said["strange optimizer"] = _error(
         lambda: busbw_accel.attach(wrapped(model()), settings(every=2), optimizer=sgd(model()))
+    )
+    said["fully_shard"] = _error(_sharded)
+    said["offload"] = _error(
+        lambda: busbw_accel.offload(
+            net, torch.optim.AdamW(net.parameters()), max_norm=None, exchange=settings(every=2)
+        )
     )
     said["fragments"] = _error(lambda: start(every=90, fragments=9))
 
@@ -341,6 +349,12 @@ def faults() -> dict[str, str]:
     said["other parameters"] = _other_outer()
     said["uneven"] = _uneven(rank)
     return said
+
+
+def _sharded() -> None:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("across", "inside"))
+    net = fully_shard(model(), mesh=mesh["inside"])
+    busbw_accel.attach_fully_sharded(net, mesh["across"], settings(every=2))
 
 
 def _other_outer() -> str:

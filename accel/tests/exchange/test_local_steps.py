@@ -102,6 +102,8 @@ SAID = {
     "other every": "ranks 1 have other settings than rank 0",
     "no optimizer": "every=2 counts the steps of the optimizer, which attach does not have",
     "strange optimizer": "the optimizer has no parameter of the model",
+    "fully_shard": "every=2 is for DistributedDataParallel, not for fully_shard",
+    "offload": "every=2 is for DistributedDataParallel, not for offload",
     "fragments": "fragments=9, and the model has 8 parameters to train",
     "nan": "rank 1 on host0: its parameters are not finite after step 6; nothing was applied",
     "late nan": "rank 1 on host0: its parameters are not finite after step 6; nothing was applied",
