@@ -63,7 +63,7 @@ def alone_is_plain() -> bool:
         made = torch.Generator().manual_seed(1)
         inner = model()
         for part in inner.parameters():
-            part.data = torch.rand(part.shape, generator=made).add_(1.0)
+            part.data = torch.rand(part.shape, generator=made).add_(1.0).to(DEVICE)
         net = DistributedDataParallel(inner, process_group=group)
         optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
         if local:
@@ -262,30 +262,28 @@ def other_kinds() -> dict[str, Any]:
     inner.register_parameter("fine", nn.Parameter(torch.ones(40, dtype=torch.float64)))
     inner.register_parameter("pairs", nn.Parameter(torch.ones(4, 5, dtype=torch.complex64)))
     inner.register_parameter("still", nn.Parameter(torch.ones(4), requires_grad=False))
-    net = DistributedDataParallel(inner, bucket_cap_mb=0.01)
+    net = DistributedDataParallel(inner.to(DEVICE), bucket_cap_mb=0.01)
     optimizer = torch.optim.SGD(inner.parameters(), lr=0.1)
     attached = busbw_accel.attach(
         net, settings(method="int8", every=3, delay=1), optimizer=optimizer
     )
     for number in range(8):
-        ids = torch.randint(40, (16, 4), generator=torch.Generator().manual_seed(number))
+        made = torch.Generator().manual_seed(number)
+        ids = torch.randint(40, (16, 4), generator=made).to(DEVICE)
         optimizer.zero_grad()
         extra = inner.rough.float().sum() + inner.fine.sum() + inner.pairs.real.sum()
         scale = 1 + dist.get_rank()
         (net(ids + dist.get_rank()).sum() * scale + extra * scale).backward()
         optimizer.step()
-    local = digest(inner[2].running_mean.clone())
+    local = digest(inner[2].running_mean.cpu())
     attached.exchange_now()
-    everything = [
-        part.detach().double().flatten()
+    parts = [
+        torch.view_as_real(part) if part.is_complex() else part
         for part in inner.state_dict().values()
-        if not part.is_complex() and part.is_floating_point()
     ]
     attached.close()
     return {
-        "digest": digest(
-            torch.cat([*everything, torch.view_as_real(inner.pairs).double().flatten().detach()])
-        ),
+        "digest": digest(torch.cat([part.double().flatten() for part in parts]).cpu()),
         "mask": bool(torch.isneginf(inner.mask).all()),
         "still": bool((inner.still == 1).all()),
         "moved": float((inner.rough.detach() - 1).abs().max()),
@@ -352,7 +350,9 @@ def faults() -> dict[str, str]:
 
 
 def _sharded() -> None:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("across", "inside"))
+    mesh = init_device_mesh(
+        DEVICE.type, (dist.get_world_size(), 1), mesh_dim_names=("across", "inside")
+    )
     net = fully_shard(model(), mesh=mesh["inside"])
     busbw_accel.attach_fully_sharded(net, mesh["across"], settings(every=2))
 
@@ -389,7 +389,7 @@ def skipped() -> dict[str, Any]:
     net = wrapped(model())
     optimizer = sgd(net)
     attached = attached_to(net, optimizer)
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=4.0)
     number = 0
     while attached.steps < EVERY:
         inputs, labels = batch(number)

@@ -6,14 +6,23 @@ from functools import cache
 
 import jobs
 import pytest
+import torch
 
 # each job of ranks is run once
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
+GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
+if torch.cuda.device_count() > 1:
+    JOBS |= {
+        "2 ranks on GPUs": (2, 1, GPUS),
+        "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS}),
+    }
 ON_ONE_HOST = ["alone_is_plain", "same_data", "codecs_learn", "faults", "skipped"]
 EVERYWHERE = ["like_reference", "resumed", "received", "other_kinds"]
 STEPS = 24
+# GPUs sum in another order for another size of batch
+ROUNDING = 1e-4 if torch.cuda.device_count() > 1 else 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +42,8 @@ def job(request, run_once):
     return run_once(request.param)
 
 
-on_one_host = pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
+FLAT_JOBS = [name for name, (_, hosts, _) in JOBS.items() if hosts == 1]
+on_one_host = pytest.mark.parametrize("job", FLAT_JOBS, indirect=True)
 
 
 @on_one_host
@@ -44,14 +54,15 @@ def test_a_rank_alone_trains_as_without_local_steps(job):
 @on_one_host
 def test_ranks_with_the_same_data_are_as_one(job):
     assert len({result["same_data"]["digest"] for result in job}) == 1
-    assert job[0]["same_data"]["apart"] < 1e-5
+    assert job[0]["same_data"]["apart"] < ROUNDING
 
 
 @pytest.mark.parametrize("case", ["at once", "late", "in turn", "in turn, late"])
 def test_parameters_are_those_of_a_plain_implementation(job, case):
     for result in job:
         found = result["like_reference"][case]
-        assert found["apart"] < 1e-5 < 0.1 < found["moved"]
+        assert found["apart"] < ROUNDING
+        assert found["moved"] > 0.1
         assert found["outer"] == job[0]["like_reference"][case]["outer"], "after each step"
         assert len(set(found["outer"])) > 3
 

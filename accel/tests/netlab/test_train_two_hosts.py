@@ -74,4 +74,6 @@ def test_reported_bytes_match_interface_counters(
     assert runs["2d+int8+every=4"]["counted"] == pytest.approx(
         runs["2d+int8"]["counted"] / 4, rel=0.02
     )
+    assert len(runs["2d+int8+every=4"]["steps_s"]) == 1, "the mean of four"
+    assert "multiple" in done.stdout, "of the steps that were asked for"
     assert "busbw accel: topk two_d=True ratio=0.1 over 2 x 2 ranks" in done.stderr
