@@ -23,6 +23,12 @@ _SAVE_HINT = (
     "save and load it on every rank by torch.save(attached.state_dict(),"
     ' f"accel.{dist.get_rank()}") and torch.load'
 )
+_COMPILED = "_orig_mod."  # torch.compile adds it to the names of a module's parameters
+
+
+def plain(name: str) -> str:
+    """The name of a parameter, whether the module is compiled or not."""
+    return name.replace(_COMPILED, "")
 
 
 class Attachment:

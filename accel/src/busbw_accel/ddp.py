@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw.core.errors import UsageError
-from busbw_accel.attachment import Attachment, agree_on_settings, announce
+from busbw_accel.attachment import Attachment, agree_on_settings, announce, plain
 from busbw_accel.buckets import Gradient, Place, RegroupedBuckets, place
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.comm_worker import CommWorker
@@ -22,7 +22,6 @@ from busbw_accel.settings import Settings
 
 # DDP rebuilds its buckets after the first step. State that is kept between steps starts then.
 FIRST_STEP = 1
-_COMPILED = "_orig_mod."  # torch.compile adds it to the names of a module's parameters
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
@@ -30,10 +29,7 @@ class Attached(Attachment):
     """A DDP model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
-        named = {
-            name.replace(_COMPILED, ""): parameter
-            for name, parameter in model.module.named_parameters()
-        }
+        named = {plain(name): parameter for name, parameter in model.module.named_parameters()}
         super().__init__(
             worker,
             {

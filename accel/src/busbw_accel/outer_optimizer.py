@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from busbw.core.errors import UsageError
+from busbw_accel.attachment import plain
 from busbw_accel.settings import Settings
 
 BUCKET_BYTES = 32 << 20  # of outer parameters that are exchanged together
-_COMPILED = "_orig_mod."  # torch.compile adds it to the names of a module's parameters
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ def divide(lengths: Sequence[int], parts: int) -> list[range]:
 def parameters_of(module: nn.Module) -> dict[str, torch.Tensor]:
     """The parameters that a training changes."""
     return {
-        name.replace(_COMPILED, ""): parameter
+        plain(name): parameter
         for name, parameter in module.named_parameters()
         if parameter.requires_grad
     }
@@ -118,7 +118,7 @@ def buffers_of(module: nn.Module) -> dict[str, torch.Tensor]:
     """The floating-point buffers that a checkpoint of the model has, as of BatchNorm."""
     kept = module.state_dict()
     return {
-        name.replace(_COMPILED, ""): buffer
+        plain(name): buffer
         for name, buffer in module.named_buffers()
         if name in kept and (buffer.is_floating_point() or buffer.is_complex())
     }

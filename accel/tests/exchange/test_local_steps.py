@@ -97,7 +97,7 @@ def test_a_checkpoint_continues_with_the_same_bits(job):
 def test_a_rank_without_a_state_gets_that_of_another(job):
     for result in job:
         assert result["received"]["same"] and result["received"]["steps"] == 9
-    for name in ("digest", "outer"):
+    for name in ("digest", "outer", "again"):
         assert len({result["received"][name] for result in job}) == 1
 
 
