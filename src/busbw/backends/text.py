@@ -1,13 +1,20 @@
 """Backends beside each other as text: a table for each mode, the choice by size, and findings."""
 
 from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
-from busbw.backends.verdicts import Fastest, beaten, fastest, slower_on_all
+from busbw.backends.verdicts import Fastest, fastest, ratio_text
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
 from busbw.host.rails import NicChoice
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
+from busbw.ui.number_formats import (
+    bandwidth_text,
+    finding_text,
+    library,
+    machine,
+    micro_text,
+    percent_text,
+)
 
 REFUSED, WRONG = "-", "wrong"
 ONE_RANK = "SKIP    one rank: no data crosses a link, so no backend is the fastest; run two or more"
@@ -20,7 +27,8 @@ def render(result: BackendsResult, width: int | None = None) -> str:
     parts = [wrapped(f"{head(result)}\n", width)]
     for mode in result.modes():
         parts += rail_tables(result, mode, width) if result.rails else [table(result, mode, width)]
-    parts.append(wrapped("\n".join(foot(result)), width) + "\n")
+    below = [*foot(result), *(finding_text(one).rstrip() for one in result.all_findings())]
+    parts.append(wrapped("\n".join(below), width) + "\n")
     return "\n".join(parts)
 
 
@@ -130,15 +138,8 @@ def fastest_text(best: Fastest | None, default: str) -> str:
     return f"{best.backend} {ratio_text(best.ratio)}x{interval}"
 
 
-def ratio_text(ratio: float) -> str:
-    """`1.52`, `14.1`, `1458`: three significant digits, and two decimals below 10."""
-    if ratio < 10:
-        return f"{ratio:.2f}"
-    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
-
-
 def foot(result: BackendsResult) -> list[str]:
-    """The choice by size, what was left out, and where the default is beaten."""
+    """The choice by size, what it reaches of the bound, and what was left out."""
     lines = legend(result)
     if result.is_exchange:
         lines += [
@@ -147,14 +148,6 @@ def foot(result: BackendsResult) -> list[str]:
         ]
     else:
         lines.append(ONE_RANK)
-    found = [(result.default, choice) for choice in beaten(result)]
-    if result.rails:
-        found = slower_on_all(result)
-    lines += [
-        f"WARN    {name} is slower than {choice.backend}"
-        f" {_times(choice)} {_from_to(choice)}, {_mode(choice)}"
-        for name, choice in found
-    ]
     lines += bound(result)
     if result.rows and not result.complete:
         lines.append("the run did not end; these rows are what was measured")
@@ -223,17 +216,3 @@ def refused(result: BackendsResult) -> list[str]:
         f"{backend}: {counted(len(set(sizes)), 'size')} from {format_size(min(sizes))}: {why}"
         for (backend, why), sizes in reasons.items()
     ]
-
-
-def _mode(choice: Choice) -> str:
-    return "in CUDA graphs" if choice.mode == GRAPH else "eager"
-
-
-def _times(choice: Choice) -> str:
-    low, high = map(ratio_text, choice.ratio)
-    return f"by {high}x" if low == high else f"by {low}x to {high}x"
-
-
-def _from_to(choice: Choice) -> str:
-    first, last = format_size(choice.first_bytes), format_size(choice.last_bytes)
-    return f"at {first}" if first == last else f"from {first} to {last}"

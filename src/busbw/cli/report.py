@@ -15,7 +15,7 @@ from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.core.comparison import Comparison
 from busbw.core.errors import Exit, UsageError, worst
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
 from busbw.measure.record import check_writable, save
@@ -94,7 +94,9 @@ def command(
         if key is not None:
             print_out(_sign(target, key))
     codes = [Exit.BAD if others.skipped else Exit.OK]
-    return int(worst(codes + [exit_code(result) for _, result in sweeps]))
+    results: list[Outcome] = [result for _, result in sweeps]
+    results += [one.held for _, one in others.files if isinstance(one.held, Outcome)]
+    return int(worst(codes + [exit_code(result) for result in results]))
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:
