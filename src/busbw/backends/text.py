@@ -14,6 +14,7 @@ from busbw.ui.number_formats import (
     machine,
     micro_text,
     percent_text,
+    run_problems,
 )
 
 REFUSED, WRONG = "-", "wrong"
@@ -60,26 +61,33 @@ def table(result: BackendsResult, mode: str, width: int | None) -> str:
 def rail_tables(result: BackendsResult, mode: str, width: int | None) -> list[str]:
     """A table for each backend: a line for each rail, a column for each size, and the bound."""
 
-    def tabled(backend: str) -> str:
-        sizes = [
-            Column(
-                title=format_size(row.size_bytes),
-                value=lambda rail, row=row: figure_text(
-                    result, row, f"{backend}@{rail.name}", mode
-                ),
-            )
-            for row in result.rows
-        ]
-        shown = [
-            Column(title="NIC", value=lambda rail: rail.name, left=True),
-            *sizes,
-            Column(title="line rate", value=_line_rate),
-        ]
+    tables = []
+    for backend in rail_backends(result):
         title = wrapped(f"{backend}, {mode_text(result, mode)}:\n", width)
-        return f"{title}{aligned(shown, result.rails, width)}"
+        tables.append(title + aligned(rail_columns(result, backend, mode), result.rails, width))
+    return tables
 
-    names = dict.fromkeys(name.partition("@")[0] for name in result.backends)
-    return [tabled(name) for name in names]
+
+def rail_backends(result: BackendsResult) -> list[str]:
+    """The backends without the names of rails."""
+    return list(dict.fromkeys(name.partition("@")[0] for name in result.backends))
+
+
+def rail_columns(result: BackendsResult, backend: str, mode: str) -> list[Column]:
+    """The columns of a backend's table; `value` takes a rail."""
+
+    def size_column(row: BackendsRow) -> Column:
+        return Column(
+            title=format_size(row.size_bytes),
+            value=lambda rail: figure_text(result, row, f"{backend}@{rail.name}", mode),
+        )
+
+    unit = "" if result.blocks else "GB/s"  # the title says it of all figures
+    return [
+        Column(title="NIC", value=lambda rail: rail.name, left=True),
+        *map(size_column, result.rows),
+        Column(title="line rate", unit=unit, value=_line_rate),
+    ]
 
 
 def _line_rate(rail: NicChoice) -> str:
@@ -149,8 +157,7 @@ def foot(result: BackendsResult) -> list[str]:
     else:
         lines.append(ONE_RANK)
     lines += bound(result)
-    if result.rows and not result.complete:
-        lines.append("the run did not end; these rows are what was measured")
+    lines += run_problems(result)
     lines += [f"left out: {name}: {reason}" for name, reason in result.left_out.items()]
     lines += refused(result)
     return lines
@@ -177,7 +184,7 @@ def bound(result: BackendsResult) -> list[str]:
 def legend(result: BackendsResult) -> list[str]:
     """What the columns mean, where it is not said elsewhere."""
     lines = []
-    if len(result.backends) > 1 and result.is_exchange and not result.rails:
+    if result.rows and len(result.backends) > 1 and result.is_exchange and not result.rails:
         lines.append(
             f"x: the time of {result.default} over that of the fastest, with its interval; `or`:"
             " they cannot be told apart"

@@ -5,7 +5,7 @@ from busbw.core.sizes import format_size
 from busbw.overlap.types import OverlapResult, OverlapRow, OverlapSide
 from busbw.stats.rank_tests import Shift
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import finding_text, library, machine, time_text
+from busbw.ui.number_formats import finding_text, library, machine, run_problems, time_text
 
 DROP_ORDER = ("load alone", "alone")
 
@@ -65,6 +65,5 @@ def foot(result: OverlapResult) -> str:
     ]
     if not all(row.collective.is_covered and row.load.is_covered for row in result.rows):
         lines.append(">: the other side ended before, so that the slowdown beside it is larger")
-    if result.rows and not result.complete:
-        lines.append("the run did not end; these rows are what was measured")
+    lines += run_problems(result)
     return "\n".join(lines) + "\n"

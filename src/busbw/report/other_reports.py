@@ -29,6 +29,7 @@ from busbw.report.worst import worst
 from busbw.tune.types import Tuning
 from busbw.ui.html.element import findings, framed, section, tag
 from busbw.ui.html.table import scroll
+from busbw.ui.number_formats import run_problems
 from busbw.watch import html as watch_html
 
 # The parts of a section, by what its file holds; others have `parts` of their own, or the text of
@@ -73,7 +74,7 @@ class OtherReports:
             f"{name}: {problem}"
             for name, document in self.files
             if isinstance(document.held, Outcome)
-            for problem in _problems(document.held)
+            for problem in run_problems(document.held)
         ]
         return [tag("p", f"{text}.", class_="warning") for text in texts]
 
@@ -134,16 +135,6 @@ def page(others: OtherReports) -> bytes:
     )
     main = tag("main", header, *sections)
     return framed(title, main, others.style)
-
-
-def _problems(result: Outcome) -> list[str]:
-    unended = "the run did not end; " + (
-        "this is what was measured" if result.measured else "nothing was measured"
-    )
-    return [
-        *([] if result.complete else [unended]),
-        *(f"error: {error}" for error in result.errors),
-    ]
 
 
 def _files_text(others: OtherReports) -> str:

@@ -277,7 +277,7 @@ def test_a_run_that_did_not_end_is_named(tmp_path: Path) -> None:
     cut.complete, cut.errors = False, ["interrupted"]
     empty.complete, empty.rows = False, []
     assert of_report(tmp_path, cut, empty) == [
-        "0.json: the run did not end; this is what was measured.",
+        "0.json: the run did not end; these rows are what was measured.",
         "0.json: error: interrupted.",
         "1.json: the run did not end; nothing was measured.",
     ]
