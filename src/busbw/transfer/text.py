@@ -14,7 +14,8 @@ TENTHS_BELOW_S = 1e-4  # above, time_text has no more digits
 MEANINGS = (
     "# time per block: the whole time of a thread, with preparing and posting its requests, over"
     " all their blocks\n"
-    "# request: from the return of its post to its end, mean; 99 %: of 99 % of requests at most\n"
+    "# request: from the return of its post to its end, mean; 99 %: what 99 % of requests"
+    " take at most\n"
 )
 DERIVED = (
     "# sizes follow from rate and time; ucx_perftest's server prints them, and the kind of memory\n"
