@@ -29,7 +29,7 @@ def render(result: BackendsResult, width: int | None = None) -> str:
     for mode in result.modes():
         parts += rail_tables(result, mode, width) if result.rails else [table(result, mode, width)]
     below = [*foot(result), *(finding_text(one).rstrip() for one in result.all_findings())]
-    parts.append(wrapped("\n".join(below), width) + "\n")
+    parts.append(wrapped("".join(f"{line}\n" for line in below), width))
     return "\n".join(parts)
 
 

@@ -115,7 +115,7 @@ def _traces_of_jobs(
     """
     traces: dict[str, list[str]] = {}
     for file, folder in expanded:
-        if folder and files_api.is_trace(file):
+        if folder and Path(file).is_file() and files_api.is_trace(file):
             traces.setdefault(folder, []).append(file)
     jobs = {}
     for folder, names in traces.items():
