@@ -54,7 +54,7 @@ def _mode(mode: str) -> str:
 
 
 def _times(choice: Choice) -> str:
-    low, high = map(ratio_text, choice.ratio)
+    low, high = map(ratio_text, choice.ratio or (1.0, 1.0))
     return f"by {high}x" if low == high else f"by {low}x to {high}x"
 
 

@@ -14,6 +14,7 @@ from busbw.cli.options.parameters import COUNT, Seconds, argv, given_options, no
 from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
+from busbw.core.backend_names import parse_names
 from busbw.core.errors import Exit, UsageError
 from busbw.core.options import LIMIT_S
 from busbw.core.sizes import parse_size
@@ -23,7 +24,7 @@ from busbw.measure.record import RunRecord
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.moe import text as moe_text
-from busbw.moe.registry import BY_NAME, parse_backends
+from busbw.moe.registry import BY_NAME
 from busbw.moe.routing import (
     FILE,
     check_experts,
@@ -120,7 +121,7 @@ class Tokens(click.ParamType[tuple[int, int]]):
 @click.option(
     "--backends",
     default="",
-    callback=lambda _ctx, _param, value: parse_backends(value),
+    callback=lambda _ctx, _param, value: parse_names(BY_NAME, value),
     metavar="LIST",
     help=f"compare these: {', '.join(BY_NAME)}  [default: all that can run]",
 )

@@ -9,8 +9,8 @@ from typing import Union
 import msgspec
 import pytest
 
-from busbw.core import json_codec
 from busbw.backends.findings import BACKENDS_FINDINGS
+from busbw.core import json_codec
 from busbw.core.finding import LOG_FINDINGS
 from busbw.core.result import Cell
 from busbw.model.findings import rules
