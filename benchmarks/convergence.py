@@ -29,13 +29,14 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
-from busbw_accel.attachment import Attachment
 
 RANKS, HOSTS, BATCH, SEEDS, EPOCHS = 4, 2, 16, 5, 30
 TARGET, TESTED, SMOOTH = 0.96, 360, 11
 RATE, MOMENTUM = 0.1, 0.9
 LIMIT = timedelta(seconds=300)
 SMALL: dict[str, Any] = {"compress_least": 0, "two_d": True}  # the model's buckets are small
+# the mean of the parameters, without the outer optimizer's momentum
+AVERAGED: dict[str, Any] = {"outer_lr": 1.0, "outer_momentum": 0.0}
 METHODS: dict[str, dict[str, Any] | None] = {
     "dense (DDP)": None,
     "2D bf16": {"wire": "bf16", "two_d": True},
@@ -54,6 +55,21 @@ METHODS: dict[str, dict[str, Any] | None] = {
         "matrix_rank": 16,
         "factors": "bf16",
         "compress_least": 0,
+    },
+    "2D dense, every 5 steps": {"every": 5, **SMALL},
+    "2D dense, every 30 steps": {"every": 30, **SMALL},
+    "2D int8, every 30 steps": {"method": "int8", "every": 30, **SMALL},
+    "2D dense, every 5 steps, averaged": {"every": 5, **AVERAGED, **SMALL},
+    "2D dense, every 30 steps, averaged": {"every": 30, **AVERAGED, **SMALL},
+    "2D int8, every 30 steps, averaged": {"method": "int8", "every": 30, **AVERAGED, **SMALL},
+    "2D int4, every 30 steps, averaged": {"method": "int4", "every": 30, **AVERAGED, **SMALL},
+    "2D int4, every 30 steps, averaged, 3 fragments, delay 2": {
+        "method": "int4",
+        "every": 30,
+        "fragments": 3,
+        "delay": 2,
+        **AVERAGED,
+        **SMALL,
     },
     "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},
     "PowerSGD rank 4": {"method": "powersgd", "matrix_rank": 4, "compress_least": 0},
@@ -111,19 +127,26 @@ def data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
     return pictures[TESTED:], labels[TESTED:], pictures[:TESTED], labels[:TESTED]
 
 
-def exchanged(
-    layers: nn.Sequential, words: dict[str, Any] | None
-) -> tuple[nn.Module, Attachment | None]:
-    """The model, and what exchanges for it; None: DDP itself."""
+def wrapped(layers: nn.Sequential, words: dict[str, Any] | None) -> nn.Module:
+    """The model in DDP, or sharded by FSDP2."""
     if words and "shards" in words:
         for layer in (*layers[::2], layers):
             fully_shard(layer)
-        chosen = {name: value for name, value in words.items() if name != "shards"}
-        settings = busbw_accel.Settings(**chosen)
-        return layers, busbw_accel.attach_fully_sharded(layers, settings=settings)
+        return layers
     # a last bucket wants one before it
-    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
-    return net, None if words is None else busbw_accel.attach(net, busbw_accel.Settings(**words))
+    return DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
+
+
+def attached_to(
+    net: nn.Module, words: dict[str, Any] | None, optimizer: torch.optim.Optimizer
+) -> Any:
+    """What exchanges for a model; None: DDP itself."""
+    if words is None:
+        return None
+    settings = busbw_accel.Settings(**{name: words[name] for name in words if name != "shards"})
+    if "shards" in words:
+        return busbw_accel.attach_fully_sharded(net, settings=settings)
+    return busbw_accel.attach(net, settings, optimizer=optimizer)
 
 
 def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, float]:
@@ -135,9 +158,10 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     layers = nn.Sequential(
         nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
     )
-    net, attached = exchanged(layers, words)
+    net = wrapped(layers, words)
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
+    attached = attached_to(net, words, optimizer)
     rank, step, reached = dist.get_rank(), 0, math.inf
     lately: deque[float] = deque(maxlen=SMOOTH)
     for epoch in range(epochs):
@@ -151,7 +175,9 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
             optimizer.step()
             step += 1
             with torch.no_grad():
-                lately.append(float((net(unseen).argmax(1) == right).float().mean()))
+                lately.append(
+                    float((getattr(net, "module", net)(unseen).argmax(1) == right).float().mean())
+                )
             if reached == math.inf and len(lately) == SMOOTH and statistics.fmean(lately) >= TARGET:
                 reached = step
     return {
@@ -196,7 +222,7 @@ def report(found: dict[str, list[dict[str, float]]]) -> str:
     """One line per method; differences are paired, seed by seed, with the dense run."""
     dense = found["dense (DDP)"]
     lines = [
-        f"{'':44} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9}"
+        f"{'':56} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9}"
         f" {'KB a step':>10}"
     ]
     for name, runs in found.items():
@@ -213,7 +239,7 @@ def report(found: dict[str, list[dict[str, float]]]) -> str:
         )
         sent = statistics.fmean(run["across"] / run["steps"] for run in runs) / 1e3
         lines.append(
-            f"{name:44} {mean:8.2f} +-{half:4.2f} {loss:10.2f} +-{around:4.2f} {steps:14.0f}"
+            f"{name:56} {mean:8.2f} +-{half:4.2f} {loss:10.2f} +-{around:4.2f} {steps:14.0f}"
             f" {more:8.2f}x {sent:10.1f}"
         )
     return "\n".join(lines)

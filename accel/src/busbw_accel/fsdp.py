@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from busbw.core.errors import UsageError
-from busbw_accel.attachment import Attachment, agree_on_settings, announce
+from busbw_accel.attachment import Attachment, agree_on_settings, announce, refuse_local_steps
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
 from busbw_accel.methods import BY_NAME, CODECS, DENSE
@@ -96,6 +96,7 @@ def attach_fully_sharded(
         )
     divided = units(model)
     settings, unknown = agree_on_settings(settings)
+    refuse_local_steps(settings, "fully_shard")
     _check(settings, shards=replicas is None)
     if replicas is not None:
         ranks = dist.get_process_group_ranks(replicas.get_group())
@@ -104,7 +105,7 @@ def attach_fully_sharded(
             unit.module.set_all_reduce_hook(
                 lambda shard, name=unit.name: sharded.average(shard, name)
             )
-        announce(sharded, unknown)
+        announce(sharded.worker, unknown)
         return sharded
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
         raise UsageError(
@@ -125,7 +126,7 @@ def attach_fully_sharded(
         raise UsageError(
             f"{unit.name or type(model).__name__}: {error}", "shard a module over one mesh"
         ) from error
-    announce(sharded, unknown, _kept(settings, divided, mesh.world.size))
+    announce(sharded.worker, unknown, _kept(settings, divided, mesh.world.size))
     return sharded
 
 
