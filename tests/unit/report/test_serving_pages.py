@@ -19,14 +19,11 @@ BLOCKS, BLOCK = 64, 1 << 16
 def of_blocks(**gb: float) -> BackendsResult:
     """Backends that move blocks at so many GB/s."""
     result = backends(blocks=BLOCKS, backends=list(gb), default=next(iter(gb)))
-    times = [
-        BackendTime(
-            backend=name,
-            mode=EAGER,
-            cell=Cell(BLOCKS * BLOCK / (rate * 1e9), rate * 1e9, rate * 1e9),
-        )
-        for name, rate in gb.items()
-    ]
+    times = []
+    for name, rate in gb.items():
+        time_s = BLOCKS * BLOCK / (rate * 1e9)
+        cell = Cell(time_s, rate * 1e9, rate * 1e9, low_s=time_s, high_s=time_s)
+        times.append(BackendTime(backend=name, mode=EAGER, cell=cell))
     result.rows = [BackendsRow(size_bytes=BLOCK, times=times)]
     return result
 
