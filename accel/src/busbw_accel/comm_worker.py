@@ -186,9 +186,11 @@ class CommWorker:
         for part in parts:
             part.record_stream(side)
 
-        def entered() -> AbstractContextManager[object]:
+        @contextmanager
+        def entered() -> Iterator[None]:
             side.wait_event(queued)
-            return torch.cuda.stream(side)
+            with torch.cuda.stream(side):
+                yield
 
         return entered
 

@@ -81,7 +81,9 @@ def averages() -> dict[str, Any]:
 def _trained(**words: Any) -> tuple[str, int]:
     """The weights after STEPS steps of a small model in bf16 autocast, and the bytes sent."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 3))
+    net = nn.Sequential(
+        nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 3)
+    )
     replicas = DistributedDataParallel(net.to(DEVICE), bucket_cap_mb=0.01)
     attached = None
     if words:

@@ -82,7 +82,5 @@ def _library() -> ctypes.CDLL | None:
             native.Room,
         )
     except (OSError, AttributeError) as error:
-        raise NoMeasurement(
-            f"{path} does not code gradients: {error}", native.install()
-        ) from error
+        raise NoMeasurement(f"{path} does not code gradients: {error}", native.install()) from error
     return library

@@ -127,7 +127,9 @@ def _decode(headers: torch.Tensor, content: torch.Tensor, size: int) -> torch.Te
     if not torch.equal(kept.sum(1), lengths):
         raise ValueError("the lengths of coded blocks do not match their headers")
     values = torch.zeros(kept.shape, dtype=torch.uint8, device=headers.device)
-    values = values.masked_scatter_(kept, content)[:, -size * BLOCK :].int().unflatten(1, (size, -1))
+    values = (
+        values.masked_scatter_(kept, content)[:, -size * BLOCK :].int().unflatten(1, (size, -1))
+    )
     tops = torch.where(escaped, values[:, 0], (base[:, None] - codes) & 255)
     rests = sum(values[:, 1 + plane] << 8 * plane for plane in range(size - 1))
     shift = 8 * size - 9

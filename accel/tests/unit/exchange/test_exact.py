@@ -142,16 +142,25 @@ def alone(ranks):
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_rows_that_do_not_shrink_are_sent_as_they_are_and_tried_again(ranks, monkeypatch):
-    codec, state, tries = exact.Exact(Settings(method="exact")), {}, []
+    codec, state, coded = exact.Exact(Settings(method="exact")), {}, []
     encode = coder.encode
-    monkeypatch.setattr(coder, "encode", lambda row: tries.append(step) or encode(row))
-    noise = kinds(5_000, torch.bfloat16, 1)["noise"]
-    smooth = kinds(5_000, torch.bfloat16, 1)["gradient"]
-    sent = []
-    for step in range(1, 2 * exact.PROBE_STEPS):
-        sent.append(codec.exchange((noise if step < 150 else smooth).clone(), alone(ranks), state, step))
-    assert set(tries) == {1, exact.PROBE_STEPS}
+    monkeypatch.setattr(coder, "encode", lambda row: coded.append(row) or encode(row))
+    noise, smooth = (kinds(5_000, torch.bfloat16, 1)[name] for name in ("noise", "gradient"))
+
+    def sent(row, step):
+        coded.clear()
+        return codec.exchange(row.clone(), alone(ranks), state, step), bool(coded)
+
     length = 5_000 if ranks == 2 else -(-5_000 // (ranks * BLOCK)) * BLOCK
-    assert set(sent) == {2 * length if ranks == 2 else 8 * length}
-    assert codec.exchange(smooth.clone(), alone(ranks), state, 2 * exact.PROBE_STEPS) < sent[0]
-    assert not state
+    plain = 2 * length if ranks == 2 else 8 * length
+    steps = exact.PROBE_STEPS
+    assert [sent(noise, step) for step in (1, 2, steps, steps + 1)] == [
+        (plain, True),
+        (plain, False),
+        (plain, True),
+        (plain, False),
+    ]
+    assert sent(smooth, 2 * steps - 1) == (plain, False), "not before it is tried again"
+    for step in (2 * steps, 2 * steps + 1):
+        nbytes, was_coded = sent(smooth, step)
+        assert was_coded and nbytes < 0.9 * plain and not state
