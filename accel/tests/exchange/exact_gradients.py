@@ -112,6 +112,18 @@ def trainings() -> dict[str, Any]:
     return {"coded": coded, "plain": plain, "ddp": _trained()}
 
 
+def one_rank_forgets() -> bool:
+    """One rank discards what it has kept: ranks still do the same."""
+    worker = worker_of(settings(method="exact"))
+    for worker.step in range(1, 5):
+        flat = row("bf16", "noise", dist.get_rank()).to(DEVICE)
+        worker.average(flat, ["a"], [(LENGTH,)]).wait()
+        if worker.step == 2 and dist.get_rank() == 0:
+            worker.memory.clear()
+    (bucket,) = worker.memory.lists()
+    return "plain_rows" in bucket.states[0]
+
+
 def damaged() -> str:
     """Bytes that are no coded row end the training with an error on the rank that gets them."""
     worker = worker_of(settings(method="exact"))

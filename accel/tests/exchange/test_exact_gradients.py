@@ -39,9 +39,11 @@ def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_bytes_of_no_row_are_an_error(ranks, tmp_path):
-    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["damaged"], ranks))
+def test_ranks_agree_whether_to_code_and_bytes_of_no_row_are_an_error(ranks, tmp_path):
+    scenarios = ["one_rank_forgets", "damaged"]
+    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", scenarios, ranks))
     for result in results:
+        assert result["one_rank_forgets"]
         assert "an exchange failed at rank" in result["damaged"]
         assert "coded block" in result["damaged"]
 

@@ -62,18 +62,21 @@ def _swapped(
     # Kept is only that coding did not pay: a scale of the loss (`ResidualState.scale`) would change
     # a number.
     plain = f"plain_{name}"
+    coded: list[torch.Tensor | None] = []
+    longest = row_bytes
     if plain not in state or step % PROBE_STEPS == 0:
-        state.pop(plain, None)
         coded = [
             coder.encode(row) if len(rows) == 1 or number != comm.rank else None
             for number, row in enumerate(rows)
         ]
         longest = max(row.numel() for row in coded if row is not None)
-        length = int(comm.all_gather(rows.new_tensor([longest], dtype=torch.int64)).max())
-        if length <= MOST_SHARE * row_bytes:
-            came = send(_padded(coded, length))
-            return _decoded(came, rows, comm.rank), (comm.size - 1) * length
-        state[plain] = rows.new_ones(1, dtype=torch.float32)
+    # Always exchanged, so that ranks that have kept something else still do the same.
+    length = int(comm.all_gather(rows.new_tensor([longest], dtype=torch.int64)).max())
+    if length <= MOST_SHARE * row_bytes:
+        state.pop(plain, None)
+        came = send(_padded(coded, length))
+        return _decoded(came, rows, comm.rank), (comm.size - 1) * length
+    state[plain] = rows.new_ones(1, dtype=torch.float32)
     return send(rows).view(comm.size, -1), (comm.size - 1) * row_bytes
 
 
