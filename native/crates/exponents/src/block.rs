@@ -31,21 +31,23 @@ impl Block {
     #[inline(always)]
     pub fn split(&mut self, elements: &[u8], size: Size) {
         let [low, middle, high] = &mut self.rests;
+        let into = self.tops.iter_mut().zip(low);
         match size {
             Size::Two => {
-                for (at, word) in elements.chunks_exact(2).enumerate().take(BLOCK) {
+                for (word, (top, low)) in elements.chunks_exact(2).zip(into) {
                     let word = u16::from_le_bytes(array(word));
-                    self.tops[at] = (word >> 7) as u8;
-                    low[at] = (word & 0x7f) as u8 | (word >> 8 & 0x80) as u8;
+                    *top = (word >> 7) as u8;
+                    *low = (word & 0x7f) as u8 | (word >> 8 & 0x80) as u8;
                 }
             }
             Size::Four => {
-                for (at, word) in elements.chunks_exact(4).enumerate().take(BLOCK) {
+                let into = into.zip(middle.iter_mut().zip(high));
+                for (word, ((top, low), (middle, high))) in elements.chunks_exact(4).zip(into) {
                     let word = u32::from_le_bytes(array(word));
-                    self.tops[at] = (word >> 23) as u8;
-                    low[at] = word as u8;
-                    middle[at] = (word >> 8) as u8;
-                    high[at] = (word >> 16 & 0x7f) as u8 | (word >> 24 & 0x80) as u8;
+                    *top = (word >> 23) as u8;
+                    *low = word as u8;
+                    *middle = (word >> 8) as u8;
+                    *high = (word >> 16 & 0x7f) as u8 | (word >> 24 & 0x80) as u8;
                 }
             }
         }
@@ -91,14 +93,15 @@ impl Block {
         let mut marks = [[0; PLANE]; RESTS];
         let mut modes = [ABSENT; RESTS];
         for (number, rest) in rests.iter().enumerate() {
-            marks[number] = not_zero(rest);
-            modes[number] = match count(&marks[number]) {
+            let some: u16 = rest.iter().map(|byte| u16::from(*byte != 0)).sum();
+            modes[number] = match usize::from(some) {
                 0 => ABSENT,
                 some if some + PLANE < BLOCK => SPARSE,
                 _ => WHOLE,
             };
             header |= modes[number] << (12 + 2 * number);
             if modes[number] == SPARSE {
+                marks[number] = not_zero(rest);
                 out.push_all(&marks[number]);
             }
         }
