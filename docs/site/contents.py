@@ -32,11 +32,7 @@ HOW_TO = {
         "how-fast-should-my-cluster-be",
         "compare-with-published-runs",
     ],
-    "Inference": [
-        "which-all-reduce",
-        "moe-dispatch",
-        "kv-cache",
-    ],
+    "Inference": ["which-all-reduce", "moe-dispatch", "kv-cache"],
     "Training": [
         "slow-job",
         "what-does-my-training-send",

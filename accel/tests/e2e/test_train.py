@@ -71,7 +71,7 @@ def test_methods_are_compared_in_turn(job, capsys):
     assert guarded(["compare", file, file]) == 2
     assert (
         capsys.readouterr().err.splitlines()[0]
-        == f"error: {file} is a training of mlp-small, not a sweep"
+        == f"error: {file} is a training of mlp-small, which is not compared"
     )
 
 

@@ -43,7 +43,8 @@ from busbw.stats.sampling import first_visit_samples
 PLACES = 8  # in a backend's buffers, for calls outside of graphs
 GRAPH_BYTES = 256 << 20  # buffers are large enough for a graph of calls at places of their own
 UNTIMED = 3  # operations before the first visit
-# Graphs are replayed for so long between two marks: a graph starts 7 us after a mark on an H200.
+# A sample replays a graph for so long: it starts 7 us after the mark before it (H200), which made
+# a single replay of 16 calls 7% too long.
 REPLAYED_S, MAX_REPLAYS = 1e-3, 20
 FAILURES = (BusbwError, RuntimeError, ValueError, TypeError, NotImplementedError)
 

@@ -41,7 +41,7 @@ class BackendTime(msgspec.Struct, kw_only=True):
     mode: Annotated[str, Meta(description="eager, or graph: inside a CUDA graph")]
     cell: Cell | None = None
     operations: Annotated[
-        int, Meta(description="calls that are timed at once: those of replayed graphs, or 1")
+        int, Meta(description="calls in one sample: those of all replays of a graph, or 1")
     ] = 1
     why_not: str = ""
 

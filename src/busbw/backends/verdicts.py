@@ -33,7 +33,7 @@ class Fastest(msgspec.Struct, frozen=True, kw_only=True):
 
 def fastest(row: BackendsRow, mode: str, default: str) -> Fastest | None:
     """The fastest with right data at this size; None if none was measured."""
-    times = {time.backend: _visit_medians(time) for time in row.times if _is_right(time, mode)}
+    times = {time.backend: _observations(time) for time in row.times if _is_right(time, mode)}
     if not times:
         return None
     best, alike = ranking.fastest(times)
@@ -48,10 +48,10 @@ def _is_right(time: BackendTime, mode: str) -> bool:
     return time.mode == mode and time.cell is not None and not time.cell.wrong
 
 
-def _visit_medians(time: BackendTime) -> Sequence[float]:
-    cell = time.cell
-    assert cell is not None
-    return ranking.visit_medians(cell.time_s, cell.samples_s, cell.visits)
+def _observations(time: BackendTime) -> Sequence[float]:
+    """One of each moment that the printed time counts, as samples of one moment are alike."""
+    assert time.cell is not None
+    return time.cell.moments_s or [time.cell.time_s]
 
 
 def recommended(row: BackendsRow, mode: str, default: str) -> tuple[str, bool]:

@@ -111,8 +111,8 @@ def command(
     say which is the fastest at which size.
 
     PyTorch starts the ranks. The data of each backend is verified at each size. The first backend
-    is the default, with which others are compared. FlashInfer compiles its kernels at its first
-    use: give it --limit 900 then.
+    is the default, with which others are compared. FlashInfer compiles its kernels at
+    first use; allow for that with --launch-limit 900.
     """
     format_name = "json" if json_name == "-" else format_name
     name = collective(name).name

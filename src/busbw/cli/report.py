@@ -33,9 +33,8 @@ DEFAULT = "report.html"
     "--output",
     callback=not_a_format,
     help=(
-        "write the page to this file, - = stdout; by default next to the first FILE, with its name"
-        " and .html (with .json.html or so beside another file of that name), or in it as"
-        " report.html"
+        "write the page to this file, - = stdout; by default FILE.html next to the first FILE (with"
+        " its full name if another result differs only in its suffix), or report.html in a folder"
     ),
 )
 @click.option(

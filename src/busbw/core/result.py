@@ -157,12 +157,18 @@ class Cell(msgspec.Struct):
 
         If the visits are not known, each sample is an observation.
         """
-        samples = self.samples_s or []
-        if not all(self.visits) or sum(self.visits) != len(samples):
-            return self.kept_s
-        ends = itertools.accumulate(self.visits)
-        visits = zip(ends, parts(samples, self.visits), strict=True)
-        return [statistics.median(visit) for end, visit in visits if end > self.dropped]
+        return moments(self.samples_s or [], self.visits, self.dropped or self.skipped)
+
+
+def moments(samples: Sequence[float], visits: Sequence[int], dropped: int) -> list[float]:
+    """The median of each visit behind the first `dropped` samples, or these samples if the visits
+    are not known.
+    """
+    if not all(visits) or sum(visits) != len(samples):
+        return list(samples[dropped:])
+    ends = itertools.accumulate(visits)
+    of_visits = zip(ends, parts(samples, visits), strict=True)
+    return [statistics.median(visit) for end, visit in of_visits if end > dropped]
 
 
 def parts(samples: Sequence[float], lengths: Sequence[int]) -> list[list[float]]:

@@ -3,7 +3,9 @@
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,8 +34,10 @@ class Package:
 
     def load(self) -> Any:
         """The module; NoMeasurement if it is missing or another version."""
-        if importlib.util.find_spec(self.module.partition(".")[0]) is None:
+        package = self.module.partition(".")[0]
+        if importlib.util.find_spec(package) is None:
             raise NoMeasurement(f"{self.name} is not installed (pip install {self.install})")
+        logging.getLogger(package).setLevel(logging.ERROR)
         with named(f"{self.name} cannot be imported"):
             module = importlib.import_module(self.module)
         for function, arguments in self.functions.items():
@@ -44,13 +48,14 @@ class Package:
 
 @contextmanager
 def named(what: str) -> Iterator[None]:
-    """Any error as NoMeasurement that begins with `what`.
+    """Any error as NoMeasurement that begins with `what`; warnings are not shown.
 
     Packages of kernels fail in many ways: built for another PyTorch, CUDA or driver, or without
-    what compiles their kernels.
+    what compiles their kernels. Their warnings are of functions that are not called.
     """
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise NoMeasurement(f"{what}: {reason}") from error

@@ -14,13 +14,11 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from busbw.core.dtypes import dtype
-from busbw.core.result import Mismatch
 from busbw.engines.base import Launch
-from busbw.moe.exchange import SENTINEL, Buffers, RankExchange
+from busbw.moe.exchange import Buffers, RankExchange, result_bytes
 from busbw.moe.plan import RankPlan
 from busbw.moe.types import EXCHANGE, PACK, UNPACK, MoeSpec
 from busbw.moe.volumes import COMBINE, DISPATCH
@@ -29,10 +27,8 @@ MODULE = "deep_ep"
 CALLED = ("get_dispatch_config", "get_combine_config", "get_dispatch_layout", "dispatch", "combine")
 RANKS, DATATYPE = (2, 4, 8), "bfloat16"
 HIDDEN_STEP, MOST_HIDDEN = 16, 8176
-DELIVERED = ("received", "output")  # what it allocates anew in each call
 # DeepEP 2 compares libraries when it is imported.
 NOT_IMPORTABLE = (ImportError, OSError, AssertionError, RuntimeError)
-HELD = 4  # results of a kind that are in memory at once, while checked
 
 
 def why_not(spec: MoeSpec, hosts: Sequence[str]) -> str:
@@ -80,7 +76,7 @@ class DeepEp:
 
     def reserved_bytes(self, rows: dict[str, int], row_bytes: int) -> int:
         """See OpenedBackend."""
-        return self._bytes + HELD * sum(rows[name] for name in DELIVERED) * row_bytes
+        return self._bytes + result_bytes(rows, row_bytes)
 
     def exchange(
         self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers
@@ -117,13 +113,6 @@ class DeepEpExchange(RankExchange):
             DISPATCH: {EXCHANGE: self._dispatch, UNPACK: unpack},
             COMBINE: {PACK: pack, EXCHANGE: self._combine},
         }
-
-    def check(self, direction: str, synchronize: Launch) -> Mismatch | None:
-        """See RankExchange. What it allocates next has no right rows of an earlier call in it."""
-        for name in DELIVERED:
-            freed = [torch.full_like(self._at[name], SENTINEL) for _ in range(HELD - 1)]
-            del freed
-        return super().check(direction, synchronize)
 
     def _dispatch(self) -> None:
         self._at["received"] = self._buffer.dispatch(self._at["tokens"], handle=self._handle)[0]

@@ -31,7 +31,7 @@ DEFINITIONS = (
     "sel: GB/s of tokens x top-k rows, as if each choice got a row of its own",
     "imb: imbalance, the received rows of the rank with the most over the mean",
 )
-OF_NCCL = "nccl: us, least and the {} us that busbw predict expects of a small alltoall of NCCL"
+OF_LATENCY = "least+lat: us, least plus the {} us that busbw predict gives for a 1 KiB alltoall"
 OF_RELAYED = (
     "relayed: us, the same if a token crosses once to each host, and is passed on there over the"
     " links between GPUs, as DeepEP does",
@@ -147,7 +147,7 @@ def text(found: MoeEstimate, width: int | None = None) -> str:
         f"# {counted(spec.experts, 'expert')} on {counted(found.ranks, 'rank')} of"
         f" {counted(found.hosts, 'host')} {found.system}, top-{spec.top_k}, hidden {spec.hidden},"
         f" {spec.datatype}, routing {spec.routing}, seed {spec.seed}\n"
-        "# the most that the links allow, without latency; nothing was measured\n"
+        "# the most that the links allow; nothing was measured\n"
     )
     least = [
         f"least time at {row.tokens} tokens: {row.bound or 'no byte leaves a rank'}"
@@ -155,8 +155,8 @@ def text(found: MoeEstimate, width: int | None = None) -> str:
     ]
     begin, lines = _COLUMNS[:3], [DEFINITIONS[0]]
     if found.latency_s is not None:
-        begin = [*begin, _nccl_column(found.latency_s)]
-        lines.append(OF_NCCL.format(micro_text(found.latency_s)))
+        begin = [*begin, _latency_column(found.latency_s)]
+        lines.append(OF_LATENCY.format(micro_text(found.latency_s)))
     if found.hosts > 1:
         begin = [*begin, *_RELAYED]
         lines += OF_RELAYED
@@ -180,11 +180,11 @@ def _rate_column(title: str, field: str) -> Column:
     return Column(title=title, value=value)
 
 
-def _nccl_column(latency_s: float) -> Column:
+def _latency_column(latency_s: float) -> Column:
     def value(row: EstimatedExchange) -> str:
         return text_or_unknown(row.bound_s and row.bound_s + latency_s, micro_text)
 
-    return Column(title="nccl", value=value)
+    return Column(title="least+lat", value=value)
 
 
 def _hosts_text(row: EstimatedExchange) -> str:

@@ -4,7 +4,8 @@ Dispatch: `pack` copies tokens into the order in which they are sent, `exchange`
 all_to_all_single with uneven parts, `unpack` copies rows into the order of experts.
 
 Combine: `pack` adds up the weighted rows of a token's experts on this rank, `exchange` returns one
-row for each that was received, `reduce` adds up the rows that return. Sums are in fp32.
+row for each that was received, `reduce` adds up the rows that return. Each sum is one
+embedding_bag, which adds in fp32, reads each row once and writes each sum once.
 
 Values are integers times 1/2, so small that every sum is exact in any order and in the element
 type. Tokens and the results of experts have different values, which depend on the token, the expert
@@ -17,6 +18,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.nn.functional import embedding_bag
 
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
@@ -30,6 +32,10 @@ CHECKED_ROWS = 1024  # at a time, as the check computes in 64 bits
 TOKEN = -1  # in place of an expert: the values of the token itself
 WEIGHTS = (0.5, 1.0)
 SENTINEL = float("nan")
+RESULTS = ("received", "output")  # buffers that an operation may replace by what it returns
+# Copies of each result that are alive at once: two from the exchanges of all sizes together, as
+# sizes double, and SPARE during a check.
+SPARE = 2
 # odd factors of a hash, from the fractions of square roots
 _ROW, _EXPERT, _COLUMN, _MIX = (
     0x6A09E667F3BCC909,
@@ -56,21 +62,19 @@ def largest_value(spec: MoeSpec) -> int:
 
 
 def buffer_rows(plan: RankPlan) -> dict[str, int]:
-    """The rows of each buffer; `sum` and `terms` have fp32 elements, others the element type."""
-    tokens, sent, received = len(plan.own_ids), sum(plan.sent), sum(plan.received)
-    experts = len(plan.expert_rows)
+    """The rows of each buffer."""
     return {
-        "tokens": tokens,
-        "output": tokens,
-        "sent": sent,
-        "received": received,
-        "experts": experts,
-        "sum": max(tokens, received),
-        "terms": max(experts, sent),
+        "tokens": len(plan.own_ids),
+        "output": len(plan.own_ids),
+        "sent": sum(plan.sent),
+        "received": sum(plan.received),
+        "experts": len(plan.expert_rows),
     }
 
 
-WIDE = ("sum", "terms")
+def result_bytes(rows: dict[str, int], row_bytes: int) -> int:
+    """Bytes of the results that a backend allocates, in addition to its buffers of these rows."""
+    return (2 + SPARE) * sum(rows[name] for name in RESULTS) * row_bytes
 
 
 class Buffers:
@@ -79,11 +83,7 @@ class Buffers:
     def __init__(self, spec: MoeSpec, rows: dict[str, int], device: torch.device) -> None:
         self.kind: torch.dtype = getattr(torch, dtype_row(spec.datatype).torch)
         self.rows = {
-            name: torch.zeros(
-                (count, spec.hidden),
-                dtype=torch.float32 if name in WIDE else self.kind,
-                device=device,
-            )
+            name: torch.zeros((count, spec.hidden), dtype=self.kind, device=device)
             for name, count in rows.items()
         }
 
@@ -103,16 +103,19 @@ class RankExchange:
         self._expert_rows = self._to_device(plan.expert_rows)
         self._expert_ids = self._to_device(plan.expert_ids)
         self._numbers = self._to_device(plan.received_numbers)
-        self._weights = self._weight(self._numbers[self._expert_rows], self._expert_ids)[:, None]
+        self._packed = _bags(self._expert_rows, len(self._numbers))
+        self._reduced = _bags(self._sent_tokens, len(plan.own_ids))
+        weights = self._weight(self._numbers[self._expert_rows], self._expert_ids)
+        self._weights = weights[self._packed[0]].to(self._kind)
         self.launches: dict[str, dict[str, Launch]] = {
             DISPATCH: {
                 PACK: partial(self._select, "tokens", self._sent_tokens, "sent"),
-                EXCHANGE: self._exchanging("sent", plan.sent, "received", plan.received),
+                EXCHANGE: partial(self._move, "sent", plan.sent, "received", plan.received),
                 UNPACK: partial(self._select, "received", self._expert_rows, "experts"),
             },
             COMBINE: {
                 PACK: self._pack_results,
-                EXCHANGE: self._exchanging("received", plan.received, "sent", plan.sent),
+                EXCHANGE: partial(self._move, "received", plan.received, "sent", plan.sent),
                 REDUCE: self._reduce,
             },
         }
@@ -129,6 +132,9 @@ class RankExchange:
         source, target, expected = "tokens", "experts", self._expected_rows
         if direction == COMBINE:
             source, target, expected = "experts", "output", self._expected_sums
+        for name in RESULTS:  # what is allocated next has no right rows of an earlier call in it
+            freed = [torch.full_like(self._at[name], SENTINEL) for _ in range(SPARE)]
+            del freed
         for name, buffer in self._at.items():
             buffer.fill_(SENTINEL if name != source else 0.0)
         self._write(source)
@@ -142,28 +148,16 @@ class RankExchange:
     def _select(self, source: str, rows: torch.Tensor, target: str) -> None:
         torch.index_select(self._at[source], 0, rows, out=self._at[target])
 
-    def _exchanging(
-        self, source: str, to_each: list[int], target: str, from_each: list[int]
-    ) -> Launch:
+    def _move(self, source: str, to_each: list[int], target: str, from_each: list[int]) -> None:
         # As bytes: Gloo of older PyTorch has no bfloat16.
         send, recv = self._at[source].view(torch.uint8), self._at[target].view(torch.uint8)
-        return partial(dist.all_to_all_single, recv, send, from_each, to_each)
+        dist.all_to_all_single(recv, send, from_each, to_each)
 
     def _pack_results(self) -> None:
-        terms = self._at["terms"][: len(self._expert_rows)]
-        if terms.is_cuda:
-            torch.mul(self._at["experts"], self._weights, out=terms)
-        else:  # a product of two types makes copies on CPUs, whose new pages take ten times as long
-            terms.copy_(self._at["experts"]).mul_(self._weights)
-        total = self._at["sum"][: len(self._at["received"])].zero_()
-        total.index_add_(0, self._expert_rows, terms)
-        self._at["received"].copy_(total)
+        self._at["received"] = _sums(self._at["experts"], self._packed, self._weights)
 
     def _reduce(self) -> None:
-        terms = self._at["terms"][: len(self._sent_tokens)].copy_(self._at["sent"])
-        total = self._at["sum"][: len(self._at["tokens"])].zero_()
-        total.index_add_(0, self._sent_tokens, terms)
-        self._at["output"].copy_(total)
+        self._at["output"] = _sums(self._at["sent"], self._reduced)
 
     def _write(self, source: str) -> None:
         """Write the tokens, or what the experts made of them."""
@@ -223,9 +217,9 @@ class AllToAllV:
 
     version = ""
 
-    def reserved_bytes(self, _rows: dict[str, int], _row_bytes: int) -> int:
+    def reserved_bytes(self, rows: dict[str, int], row_bytes: int) -> int:
         """See OpenedBackend."""
-        return 0
+        return result_bytes(rows, row_bytes)
 
     def exchange(self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers) -> RankExchange:
         """See OpenedBackend."""
@@ -233,6 +227,23 @@ class AllToAllV:
 
     def close(self) -> None:
         """See OpenedBackend."""
+
+
+def _bags(places: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which rows are added up for each of `count` places, place by place, and where each begins.
+
+    `places` has the place of each row.
+    """
+    sizes = torch.bincount(places, minlength=count)
+    return torch.argsort(places, stable=True), sizes.cumsum(0) - sizes
+
+
+def _sums(
+    rows: torch.Tensor, bags: tuple[torch.Tensor, torch.Tensor], weights: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The sum of the rows of each bag, each row times its weight; weights are in order of bags."""
+    order, begins = bags
+    return embedding_bag(order, rows, begins, mode="sum", per_sample_weights=weights)
 
 
 def _hashed(numbers: torch.Tensor) -> torch.Tensor:

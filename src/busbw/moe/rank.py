@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from busbw.core.dtypes import dtype
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.options import CPU_SWEEP_S, MAX_TIME_S
 from busbw.core.result import Mismatch, RankDevice
@@ -137,15 +138,13 @@ def _cases(
 
     A backend that refuses a number of tokens is left out there.
     """
-    from busbw.moe.exchange import WIDE, Buffers, buffer_rows
+    from busbw.moe.exchange import Buffers, buffer_rows
 
     rank = control.process
     plans = {size: rank_plan(ids[:, :size], spec.experts, rank) for size in sizes}
     rows = buffer_rows(plans[sizes[-1]])
-    element_bytes = _element_bytes(spec)
-    each = {name: 4 if name in WIDE else element_bytes for name in rows}
-    needed = sum(rows[name] * each[name] for name in rows) * spec.hidden
-    row_bytes = spec.hidden * element_bytes
+    row_bytes = spec.hidden * dtype(spec.datatype).itemsize
+    needed = sum(rows.values()) * row_bytes
     needed += sum(one.reserved_bytes(rows, row_bytes) for one in backends.opened.values())
     _check_memory(needed, control, opened, sizes[-1])
     buffers = Buffers(spec, rows, opened.device)
@@ -180,12 +179,6 @@ def _parts(
         )
         for name, launch in launches.items()
     }
-
-
-def _element_bytes(spec: MoeSpec) -> int:
-    from busbw.core.dtypes import dtype
-
-    return dtype(spec.datatype).itemsize
 
 
 def _check_memory(needed: int, control: Control, opened: "TorchEngine", tokens: int) -> None:

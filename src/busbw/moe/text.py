@@ -31,7 +31,7 @@ DEFINITIONS = (
 )
 PART_OF_EXCHANGE = "-"
 FUSED = f"{PART_OF_EXCHANGE}: a phase that is part of the exchange"
-OF_FASTEST = "x: the time of the next over that of the fastest; `or`: they cannot be told apart"
+OF_FASTEST = "x: time of the second fastest / time of the fastest; `or`: they cannot be told apart"
 OF_BOUND = "bound: the least time of the exchange over the links, in % of its time"
 
 

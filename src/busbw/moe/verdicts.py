@@ -5,8 +5,9 @@ from itertools import groupby
 from statistics import median
 from typing import NamedTuple
 
+from busbw.core.result import moments
 from busbw.moe.types import MoeRow
-from busbw.stats.fastest import fastest, slower, visit_medians
+from busbw.stats.fastest import fastest, slower
 
 
 class FastestMoe(NamedTuple):
@@ -52,4 +53,6 @@ def _ratios_text(span: Sequence[FastestMoe]) -> str:
 
 
 def _observations(row: MoeRow) -> list[float]:
-    return visit_medians(row.whole.time_s, row.whole.samples_s, row.whole.visits)
+    """One of each moment that the printed time counts, as samples of one moment are alike."""
+    whole = row.whole
+    return moments(whole.samples_s, whole.visits, whole.dropped) or [whole.time_s]

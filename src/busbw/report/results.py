@@ -49,9 +49,8 @@ class ResultKind:
     markdown: Callable[[Any], str | None] = lambda result: None  # None where it is not made
     # without lines that only a running command needs; None where it is not made
     brief_text: Callable[[Any, int | None], str] | None = None
-    compared: Callable[[Any], PartsResult] | None = (
-        None  # its times; None where they are not compared
-    )
+    # its times; None where they are not compared
+    compared: Callable[[Any], PartsResult] | None = None
 
     @property
     def schema(self) -> str:

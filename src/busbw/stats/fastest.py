@@ -3,22 +3,10 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from busbw.core.result import parts
 from busbw.stats.judging import Limits, relevant
 from busbw.stats.rank_tests import Shift, shift
 
 LIMITS = Limits()
-
-
-def visit_medians(
-    time_s: float, samples_s: Sequence[float] | None, visits: Sequence[int]
-) -> list[float]:
-    """One observation for each visit, as samples of one moment are alike; the time itself without
-    samples.
-    """
-    if not samples_s or not visits:
-        return [time_s]
-    return [median(visit) for visit in parts(samples_s, visits)]
 
 
 def fastest(times: Mapping[str, Sequence[float]]) -> tuple[str, tuple[str, ...]]:

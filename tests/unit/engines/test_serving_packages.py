@@ -1,5 +1,7 @@
 """Where the all-reduce of serving engines comes from, and what each sums."""
 
+import logging
+import warnings
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,15 @@ def write(folder: Path, text: str) -> None:
 def test_a_package_with_the_functions_is_loaded(tmp_path: Path, package: Package) -> None:
     write(tmp_path, RIGHT)
     assert package.load().size() == 7
+
+
+def test_what_a_package_warns_about_is_not_shown(tmp_path: Path, package: Package) -> None:
+    warn = "import logging, warnings\nwarnings.warn('no trace')\n"
+    write(tmp_path, warn + RIGHT + "log = logging.getLogger('fake_kernels.memory')\n")
+    with warnings.catch_warnings(record=True) as shown:
+        module = package.load()
+    assert not shown
+    assert not module.log.isEnabledFor(logging.WARNING)
 
 
 @pytest.mark.parametrize(

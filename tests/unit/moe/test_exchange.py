@@ -111,6 +111,15 @@ def test_every_element_that_is_not_written_is_counted(group: None, direction: st
     assert (found.rank, found.offset, found.wrong, found.got) == (0, 0, rows * 20, "nan")
 
 
+def test_rank_that_receives_nothing_has_nothing_to_add_up() -> None:
+    import torch
+
+    from busbw.moe.exchange import _bags, _sums
+
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert _sums(torch.zeros(0, 20), _bags(nothing, 0)).shape == (0, 20)
+
+
 def test_weights_matter(group: None) -> None:
     exchange = exchange_of()
     exchange._weights.fill_(1.0)

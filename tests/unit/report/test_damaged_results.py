@@ -47,6 +47,7 @@ WHOLE = ("rows", 0, "whole")
         (backends(), (*CELL, "samples_s", 3), -2, "by nccl: a time of -2 seconds"),
         (backends(), (*CELL, "visits", 0), 2, "by nccl: visits of 13 samples, but 12"),
         (backends(), (*CELL, "busbw"), -1, "by nccl: a rate of -1 bytes per second"),
+        (backends(), (*CELL, "visits", 0), 0, "by nccl: a visit of 0 samples"),
         (backends(), ("rows", 0, "times", 0, "mode"), "fast", "by nccl: the mode 'fast'"),
         (backends(), ("rows", 0, "size_bytes"), 0, "row 1: 0 bytes"),
         (backends(), ("spec", "collective"), "all", "spec.collective is 'all'"),

@@ -39,7 +39,9 @@ def check_samples(
 ) -> None:
     """Refuse samples whose times cannot be, or whose visits do not add up to them."""
     check_times(samples_s, where)
-    if visits and (min(visits) < 0 or sum(visits) != len(samples_s)):
+    if visits and min(visits) < 1:
+        raise UsageError(f"{where}: a visit of {min(visits)} samples", HINT)
+    if visits and sum(visits) != len(samples_s):
         raise UsageError(f"{where}: visits of {sum(visits)} samples, but {len(samples_s)}", HINT)
     if not 0 <= dropped <= max(len(samples_s) - 1, 0):
         raise UsageError(f"{where}: {dropped} of {len(samples_s)} samples are dropped", HINT)
