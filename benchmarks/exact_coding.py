@@ -2,8 +2,8 @@
 benchmarks/exact_coding.py MODEL PRECISION STEPS FILE`.
 
 One process trains a model of `busbw train` on the CPU. PRECISION is fp32, bf16 (autocast, so that
-gradients are fp32) or pure-bf16 (weights and gradients in bf16). After steps 1 and STEPS it makes
-the gradients of 4 ranks, each of samples of its own, and codes those that ranks exchange: a rank's
+gradients are fp32) or pure-bf16 (weights and gradients in bf16). After STEPS steps it makes the
+gradients of 4 ranks, each of samples of its own, and codes those that ranks exchange: a rank's
 gradient, and the averages of 2 and 4 ranks, in shards of 25 MB as DDP's buckets. Rates are those of
 one thread by its processor time, medians of 5 over all shards. Prints a line for each gradient and
 adds it to FILE.
@@ -95,20 +95,18 @@ class Ranks:
 def main(name: str, precision: str, steps: int, file: Path) -> None:
     """Trains, and prints and writes what gradients take."""
     ranks = Ranks(name, precision)
-    for step in range(1, steps + 1):
+    for step in range(steps):
         ranks.gradient(step % RANKS)
         ranks.optimizer.step()
-        if step not in (1, steps):
-            continue
-        gradients = [ranks.gradient(rank) for rank in range(RANKS)]
-        for count in (1, 2, 4):
-            total = sum(gradient.float() * (1 / count) for gradient in gradients[:count])
-            flat = total.to(gradients[0].dtype)
-            line = {"model": name, "precision": precision, "step": step, "ranks": count}
-            line |= {"dtype": str(flat.dtype), "bytes": flat.nbytes, **coded(flat)}
-            print(json.dumps(line), flush=True)
-            with file.open("a") as out:
-                out.write(json.dumps(line) + "\n")
+    gradients = [ranks.gradient(rank) for rank in range(RANKS)]
+    for count in (1, 2, 4):
+        total = sum(gradient.float() * (1 / count) for gradient in gradients[:count])
+        flat = total.to(gradients[0].dtype)
+        line = {"model": name, "precision": precision, "step": steps, "ranks": count}
+        line |= {"dtype": str(flat.dtype), "bytes": flat.nbytes, **coded(flat)}
+        print(json.dumps(line), flush=True)
+        with file.open("a") as out:
+            out.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

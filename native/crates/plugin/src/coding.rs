@@ -2,6 +2,7 @@
 
 use busbw_exponents::{Size, decode, encode, room};
 
+use crate::entry::guarded;
 use crate::error_text::ErrorText;
 
 fn size_of(bytes: u32) -> Result<Size, String> {
@@ -15,7 +16,7 @@ fn size_of(bytes: u32) -> Result<Size, String> {
 /// The room that `busbw_exponents_encode` needs for so many elements, in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_exponents_room(count: usize) -> usize {
-    room(count)
+    guarded("busbw_exponents_room", 0, || room(count))
 }
 
 /// Code `count` elements of `size` bytes. Returns the bytes written, or -1 with a message.
