@@ -83,10 +83,11 @@ def _swapped(
 def _padded(coded: list[torch.Tensor | None], length: int) -> torch.Tensor:
     """Coded rows in one tensor [rows, length]. The row of this rank itself is not sent."""
     device = next(row.device for row in coded if row is not None)
-    padded = torch.zeros(len(coded), length, dtype=torch.uint8, device=device)
+    padded = torch.empty(len(coded), length, dtype=torch.uint8, device=device)
     for row, place in zip(coded, padded, strict=True):
         if row is not None:
             place[: row.numel()] = row
+            place[row.numel() :] = 0
     return padded
 
 
