@@ -32,7 +32,7 @@ HOW_TO = {
         "how-fast-should-my-cluster-be",
         "compare-with-published-runs",
     ],
-    "Inference": ["which-all-reduce", "moe-dispatch", "kv-cache"],
+    "Inference": ["what-does-my-server-send", "which-all-reduce", "moe-dispatch", "kv-cache"],
     "Training": [
         "slow-job",
         "what-does-my-training-send",

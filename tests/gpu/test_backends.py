@@ -16,6 +16,7 @@ pytestmark = [
 FOR_TWO = ["nccl", "nccl-symmetric", "one-shot", "two-shot"]
 IN_PACKAGES = {"vllm": ("vllm", "flashinfer"), "flashinfer": ("flashinfer",)}
 LARGEST = 1 << 20
+WITHOUT_MEMORY = Path(__file__).parents[1] / "unit" / "backends" / "memory_rank.py"
 
 
 @pytest.mark.parametrize("copies", [False, True])
@@ -46,3 +47,28 @@ def test_sums_are_right_alone_and_in_graphs(
             assert time["cell"]["wrong"] == 0
             name = f"{time['backend']} {time['mode']} of {row['size_bytes']}"
             record_property(name, time["cell"]["time_s"])
+
+
+@pytest.mark.parametrize("lacking", [*FOR_TWO[1:], *IN_PACKAGES, "nccl-grouped", "nixl"])
+def test_memory_that_one_gpu_lacks_leaves_out_that_backend_alone(gpus: int, lacking: str) -> None:
+    if gpus < 2:
+        pytest.skip("needs two GPUs")
+    packages = IN_PACKAGES.get(lacking, ("nixl_cu13", "nixl_cu12") if lacking == "nixl" else ())
+    if packages and not any(find_spec(package) for package in packages):
+        pytest.skip(f"{lacking} is not installed")
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*argv, str(WITHOUT_MEMORY), lacking, "nccl"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    ranks = [json.loads(line) for line in lines]
+    assert len(ranks) == 2
+    for rank in ranks:
+        assert list(rank["left_out"]) == [lacking]
+        assert rank["left_out"][lacking].startswith("rank 1: ")
+    assert {backend for rank in ranks for backend in rank["timed"]} == {"nccl"}

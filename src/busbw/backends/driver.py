@@ -14,9 +14,10 @@ from busbw.backends.types import (
     BackendsRow,
     SizeMeasured,
 )
-from busbw.core.errors import BusbwError, Exit, NoMeasurement
+from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size
+from busbw.host.rails import SELECTING
 from busbw.launch import environment
 from busbw.measure.events import Ended, Event, Started, now
 from busbw.measure.sink import INTERRUPTED, TERMINATED, Sink
@@ -26,7 +27,7 @@ from busbw.measure.target import LaunchTarget
 
 class _Attempt(Sink):
     """One start of the ranks. What it reports goes to `shown`, with the rows of earlier starts. On
-    `rails` its end is not shown, as others follow, and their result is `before`.
+    `rails` its end is not shown, as others follow; what those before it had measured is `before`.
 
     `running` is the backend that ran last, with its size.
     """
@@ -58,8 +59,8 @@ class _Attempt(Sink):
         if isinstance(event, SizeMeasured):
             self._rows.append(event.row)
             self.running = None
-        if isinstance(event, Ended) and self._rails:
-            self.record.take(event)
+        if isinstance(event, Ended) and self._rails and self.record.result:
+            event.add_to(self.record.result)  # for the launcher; the file says it after all rails
         else:
             self._shown.take(event)
 
@@ -71,6 +72,8 @@ class _Attempt(Sink):
 
     def run_aborted(self, reason: str) -> str:
         """A failure is kept back: `measure` says it if the job is not started again."""
+        if self._rails and self.record.result:
+            self.record.result.complete = False
         return self._shown.run_aborted(reason) if reason in (INTERRUPTED, TERMINATED) else ""
 
 
@@ -88,22 +91,39 @@ def measure(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult
 
 def _measure_rails(job: BackendsJob, where: LaunchTarget, sink: Sink) -> BackendsResult | None:
     """Start the ranks with all rails, and once with each, as NCCL reads its variables once. Rails
-    over which no backend runs are left out; raises the last reason if there are no others.
+    over which nothing can be measured are left out; raises the last reason if there are no others.
     """
-    result: BackendsResult | None = None
+    for name in SELECTING:
+        if name in os.environ:
+            sink.note(f"note: {name}={os.environ[name]} is set, but --rail selects the NICs")
+    failed: BusbwError | None = None
     left_out: dict[str, str] = {}
-    for rails in [job.rails, *([rail] for rail in job.rails if len(job.rails) > 1)]:
+    groups = [job.rails, *([rail] for rail in job.rails if len(job.rails) > 1)]
+    for rails in groups:
         try:
-            result = _measure(msgspec.structs.replace(job, rails=rails), where, sink, result)
-        except NoMeasurement as error:
-            if result is None and rails == job.rails[-1:]:
+            _measure(msgspec.structs.replace(job, rails=rails), where, sink, _measured(sink))
+        except BusbwError as error:
+            if error.exit is not Exit.UNKNOWN:
                 raise
-            left_out[group_name(rails)] = error.message
-            sink.note(f"note: {group_name(rails)} is left out: {error.message}")
-    if result is not None:
-        result.left_out |= left_out
-        sink.take(Ended(now(), {}))
-    return result
+            if error is not sink.record.problem:  # all is measured; the file is written again
+                failed = error
+                left_out[group_name(rails)] = error.message
+                sink.note(f"note: {group_name(rails)} is left out: {error.message}")
+        if result := _measured(sink):
+            result.left_out |= left_out
+            result.complete = False
+    if failed and len(left_out) == len(groups):
+        raise failed
+    sink.take(Ended(now(), {}))
+    if sink.record.problem:
+        raise sink.record.problem
+    return _measured(sink)
+
+
+def _measured(sink: Sink) -> BackendsResult | None:
+    """What is measured so far; None before any ranks have joined."""
+    result = sink.record.result
+    return result if isinstance(result, BackendsResult) else None
 
 
 def _measure(
@@ -118,7 +138,7 @@ def _measure(
             job, done=[row.size_bytes for row in rows], dropped=dict(dropped)
         )
         try:
-            result = run(again, where, attempt)
+            run(again, where, attempt)
         except BusbwError as error:
             failed = attempt.running
             is_rank = environment.detect(os.environ) is not None  # of a job that others started
@@ -127,7 +147,7 @@ def _measure(
             dropped[failed.name] = _reason(failed, error)
             sink.note(f"note: {failed.name} is left out: {dropped[failed.name]}")
         else:
-            return result if isinstance(result, BackendsResult) else None
+            return _measured(attempt)
 
 
 def _reason(failed: BackendRunning, error: BusbwError) -> str:

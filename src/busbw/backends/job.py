@@ -5,7 +5,7 @@ a CUDA graph of several calls at different places of its buffers.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import cycle
 from time import perf_counter
@@ -25,10 +25,11 @@ from busbw.backends.types import (
     BackendTime,
     SizeMeasured,
 )
-from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
 from busbw.engines.base import CollectiveCall, Engine, LaunchSequence, Probe
+from busbw.launch.agreement import attempt, first_reason
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing, plan, verification
 from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
@@ -46,7 +47,6 @@ UNTIMED = 3  # operations before the first visit
 # A sample replays a graph for so long: it starts 7 us after the mark before it (H200), which made
 # a single replay of 16 calls 7% too long.
 REPLAYED_S, MAX_REPLAYS = 1e-3, 20
-FAILURES = (BusbwError, RuntimeError, ValueError, TypeError, NotImplementedError)
 
 
 def measure(job: BackendsJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
@@ -109,26 +109,22 @@ class BackendsRun:
             place=(self._party.local, self._party.color, self._control.process),
             copies=job.copies,
             blocks=job.blocks,
+            limit_s=job.limit_s,
             rails=tuple(rail.name for rail in job.rails),
             over_rdma=self._over_rdma,
         )
-        reason = self._agree(why_not(row, opening, on_gpus=on_gpus))
+        reason = first_reason(self._control, why_not(row, opening, on_gpus=on_gpus))
         if reason:
             return reason
         self._announce(BackendRunning(row.name))
         self._enter_phase("init", row.name)
-        failed, engine = "", None
-        try:
-            engine = row.open(opening)
-        except FAILURES as error:
-            failed = _text(error)
-        failed = self._agree(failed)
+        engine, failed = attempt(self._control, lambda: row.open(opening))
         if engine is None:
             return failed
+        failed = failed or self._prepare(row, engine, stack)
         if failed:
             engine.close(abort=True)
-            return failed
-        return self._prepare(row, engine, stack)
+        return failed
 
     def _prepare(self, row: BackendRow, engine: Engine, stack: ExitStack) -> str:
         """Allocate its buffers, and keep it; returns why that failed."""
@@ -140,19 +136,23 @@ class BackendsRun:
         largest = int(self._control.reduce_all([float(largest)], "min")[0])
         size = min(max(job.in_graph, PLACES) * largest, max(GRAPH_BYTES, largest))
         size = size if engine.asynchronous else largest
-        failed = ""
-        try:
-            engine.allocate(size, size)
-            calls = Calls(job.sweep, next(series(job.sweep, engine.size)), engine.size)
-            failed = engine.unsupported(calls.collective, calls.dtype, calls.reduction) or ""
-            if not failed:
-                self._verify_once(engine, calls)
-        except FAILURES as error:
-            failed = _text(error)
-        failed = self._agree(failed)
-        if failed:
-            engine.close(abort=True)
-            return failed
+        calls = Calls(job.sweep, next(series(job.sweep, engine.size)), engine.size)
+
+        def supported() -> None:
+            refusal = engine.unsupported(calls.collective, calls.dtype, calls.reduction)
+            if refusal:
+                raise NoMeasurement(refusal)
+
+        # A rank where one fails must not leave the others waiting for it in the next.
+        for step in (
+            lambda: engine.allocate(size, size),
+            engine.share,
+            supported,
+            lambda: self._verify_once(engine, calls),
+        ):
+            failed = attempt(self._control, step)[1]
+            if failed:
+                return failed
         self._job = job
         stack.enter_context(running(engine))
         self._opened.append(Opened(row, engine, calls, self._batches(engine), size))
@@ -192,6 +192,9 @@ class BackendsRun:
         )
         for opened in self._opened:
             result.library.versions |= opened.engine.library().versions
+        for rail in self._rails:  # the variables of each are not those of all rows
+            for name in rail.variables:
+                result.environment.pop(name, None)
         if not job.rails:  # which have bounds of their own
             result.ideal, _ = ideals(
                 job.sweep.collective, result.world, result.topology, result.environment
@@ -260,12 +263,7 @@ class BackendsRun:
 
     def _tried(self, timed: TimedBackend, step: Callable[[], None]) -> str:
         """Run a step; returns why it failed on any rank. Collective."""
-        failed = ""
-        try:
-            step()
-        except FAILURES as error:
-            failed = _text(timed.opened.engine.explained(error))
-        return self._agree(failed)
+        return attempt(self._control, step, timed.opened.engine.explained)[1]
 
     def _make_ready(self, timed: TimedBackend, size: int) -> None:
         """Bind the launches, and write their data."""
@@ -353,20 +351,6 @@ class BackendsRun:
         if self._control.process == 0:
             self._emit(running)
 
-    def _agree(self, reason: str) -> str:
-        """The first reason of any process, with its process if not all have one."""
-        reasons: Sequence[str] = self._control.allgather(reason)
-        first = next(filter(None, reasons), "")
-        if not first or all(reasons):
-            return first
-        return f"rank {reasons.index(first)}: {first}"
-
 
 def _probe(timed: TimedBackend, call: CollectiveCall) -> Probe:
     return Probe(1, call.dtype, call.op, timed.opened.engine.size)
-
-
-def _text(error: Exception) -> str:
-    """The first line of an error."""
-    text = error.message if isinstance(error, BusbwError) else str(error)
-    return (text.strip() or type(error).__name__).splitlines()[0]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from busbw.backends.registry import BackendRow
+from busbw.backends.types import MeasuredRail
 from busbw.core.errors import UsageError
 from busbw.core.rates import LINK_EXAMPLE, parse_rate
 from busbw.host.rails import NicChoice, of_this_host, select
@@ -56,11 +57,11 @@ def group_name(rails: Sequence[NicChoice]) -> str:
     return rails[0].name if len(rails) == 1 else ALL
 
 
-def use_rails(rails: Sequence[NicChoice], control: Control) -> tuple[list[NicChoice], bool]:
+def use_rails(rails: Sequence[NicChoice], control: Control) -> tuple[list[MeasuredRail], bool]:
     """Let libraries that are opened from now on use these alone. Returns the group with the least
     line rate of any rank, and whether they are RDMA devices. Collective.
 
-    NoMeasurement if this host has no such NIC.
+    NoMeasurement if this host has no such NIC; UsageError if two are the same.
     """
     if not rails:
         return [], False
@@ -69,4 +70,4 @@ def use_rails(rails: Sequence[NicChoice], control: Control) -> tuple[list[NicCho
     rates = [rail.rate or 0.0 for rail in chosen.rails]
     total = sum(rates) if all(rates) else 0.0
     least = control.reduce_all([total], "min")[0]
-    return [NicChoice(group_name(rails), least or None)], chosen.rdma
+    return [MeasuredRail(group_name(rails), least or None, chosen.variables)], chosen.rdma

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from busbw.core.errors import unknown
+from busbw.core.backend_names import row_of
 
 if TYPE_CHECKING:
     from busbw.core.sweep import SweepSpec
@@ -25,6 +25,7 @@ class Opening:
     place: tuple[int, int, int]
     copies: bool
     blocks: int = 0  # of a transfer
+    limit_s: float = 0.0  # the job ends after so long without a completed operation; 0: never
     rails: tuple[str, ...] = ()  # the NICs that it may use; its own choice if empty
     over_rdma: bool = False  # whether these are RDMA devices
 
@@ -65,7 +66,7 @@ def _why_no_gloo(opening: Opening) -> str:
 
 def _why_no_mpi(opening: Opening) -> str:
     if opening.rails:
-        return "MPI has chosen its NICs when it starts"
+        return "MPI chooses its NICs at start, before --rail applies"
     if getattr(opening.control, "comm", None) is None:
         return "the ranks were not started by MPI"
     return ""
@@ -92,25 +93,30 @@ def _symmetric(kernel: str) -> Callable[[Opening], "Engine"]:
     return open_it
 
 
-def _why_no_serving(summing: str) -> Callable[[Opening], str]:
-    def why_not(opening: Opening) -> str:
-        from busbw.core.sweep import dtypes
-        from busbw.engines import serving_packages
+def _why_no_vllm(opening: Opening) -> str:
+    from busbw.core.sweep import dtypes
+    from busbw.engines.serving_packages import VLLM_SUM
 
-        row: serving_packages.Summing = getattr(serving_packages, summing)
-        return row.why_not(opening.control.processes, dtypes(opening.spec)[0])
-
-    return why_not
+    return VLLM_SUM.why_not(opening.control.processes, dtypes(opening.spec)[0])
 
 
-def _serving(engine: str) -> Callable[[Opening], "Engine"]:
-    def open_it(opening: Opening) -> "Engine":
-        from busbw.engines import torch_serving
+def _open_vllm(opening: Opening) -> "Engine":
+    from busbw.engines.torch_serving import VllmEngine
 
-        kind: type[torch_serving.ServingEngine] = getattr(torch_serving, engine)
-        return kind(opening.control, opening.spec, opening.place, copies=opening.copies)
+    return VllmEngine(opening.control, opening.spec, opening.place, copies=opening.copies)
 
-    return open_it
+
+def _why_no_flashinfer(opening: Opening) -> str:
+    from busbw.core.sweep import dtypes
+    from busbw.engines.serving_packages import FLASHINFER_SUM
+
+    return FLASHINFER_SUM.why_not(opening.control.processes, dtypes(opening.spec)[0])
+
+
+def _open_flashinfer(opening: Opening) -> "Engine":
+    from busbw.engines.torch_serving import FlashInferEngine
+
+    return FlashInferEngine(opening.control, opening.spec, opening.place, copies=opening.copies)
 
 
 def _blocks(*, packed: bool) -> Callable[[Opening], "Engine"]:
@@ -136,7 +142,9 @@ def _nixl(operation: str) -> Callable[[Opening], "Engine"]:
     def open_it(opening: Opening) -> "Engine":
         from busbw.engines.torch_nixl import NixlEngine
 
-        return NixlEngine(opening.control, opening.spec, opening.place, opening.blocks, operation)
+        return NixlEngine(
+            opening.control, opening.spec, opening.place, opening.blocks, operation, opening.limit_s
+        )
 
     return open_it
 
@@ -211,8 +219,8 @@ BACKENDS = (
         "vllm",
         "vLLM's custom all-reduce, from vLLM or from FlashInfer",
         True,
-        _why_no_serving("VLLM_SUM"),
-        _serving("VllmEngine"),
+        _why_no_vllm,
+        _open_vllm,
         ALL_REDUCE,
         in_place=False,
         one_host=True,
@@ -221,8 +229,8 @@ BACKENDS = (
         "flashinfer",
         "FlashInfer's all-reduce, of TensorRT-LLM",
         True,
-        _why_no_serving("FLASHINFER_SUM"),
-        _serving("FlashInferEngine"),
+        _why_no_flashinfer,
+        _open_flashinfer,
         ALL_REDUCE,
         in_place=False,
         one_host=True,
@@ -301,7 +309,4 @@ def why_not(row: BackendRow, opening: Opening, *, on_gpus: bool) -> str:
 
 def backend(name: str) -> BackendRow:
     """The row called `name`; UsageError if there is none."""
-    row = BY_NAME.get(name)
-    if row is None:
-        raise unknown("backend", name, {known: known for known in BY_NAME}, "--backends: ")
-    return row
+    return row_of(BY_NAME, name)

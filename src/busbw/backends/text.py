@@ -1,9 +1,8 @@
 """Backends beside each other as text: a table for each mode, the choice by size, and findings."""
 
 from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
-from busbw.backends.verdicts import Fastest, beaten, fastest, slower_on_all
+from busbw.backends.verdicts import IMPRECISE, Fastest, beaten, fastest, is_precise, slower_on_all
 from busbw.core.collectives import BY_NAME
-from busbw.core.result import Cell
 from busbw.core.sizes import counted, format_size
 from busbw.host.rails import NicChoice
 from busbw.ui.columns import Column, aligned, wrapped
@@ -11,7 +10,6 @@ from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text
 
 REFUSED, WRONG = "-", "wrong"
 ONE_RANK = "SKIP    one rank: no data crosses a link, so no backend is the fastest; run two or more"
-IMPRECISE = 0.1  # of a time
 OF_ENGINES = ("torch", "backend", "mpi4py")  # the device's name, or the engine, says it
 
 
@@ -108,14 +106,7 @@ def figure_text(result: BackendsResult, row: BackendsRow, backend: str, mode: st
         return WRONG
     cell = time.cell
     text = bandwidth_text(cell.algbw) if result.blocks else micro_text(cell.time_s)
-    return text if _is_precise(cell) else f"~{text}"
-
-
-def _is_precise(cell: Cell) -> bool:
-    """Whether its interval reaches to at most a tenth on either side."""
-    if cell.low_s is None or cell.high_s is None:
-        return True
-    return cell.high_s - cell.low_s <= 2 * IMPRECISE * cell.time_s
+    return text if is_precise(cell) else f"~{text}"
 
 
 def fastest_text(best: Fastest | None, default: str) -> str:
@@ -190,7 +181,7 @@ def legend(result: BackendsResult) -> list[str]:
             " they cannot be told apart"
         )
     cells = [time.cell for row in result.rows for time in row.times if time.cell]
-    if not all(map(_is_precise, cells)):
+    if not all(map(is_precise, cells)):
         lines.append(f"~: less precise than {IMPRECISE:.0%}, as beside other programs")
     return lines
 
@@ -230,7 +221,7 @@ def _mode(choice: Choice) -> str:
 
 
 def _times(choice: Choice) -> str:
-    low, high = map(ratio_text, choice.ratio)
+    low, high = map(ratio_text, choice.ratio or (1.0, 1.0))
     return f"by {high}x" if low == high else f"by {low}x to {high}x"
 
 

@@ -34,6 +34,12 @@ class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class MeasuredRail(NicChoice, frozen=True):
+    """A NIC, or all of them, and the variables that selected it on rank 0."""
+
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class BackendTime(msgspec.Struct, kw_only=True):
     """A backend at one size: its time, or why it has none."""
 
@@ -58,18 +64,28 @@ class BackendsRow(msgspec.Struct, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to use from one size to another, for an engine to read.
-
-    `ratio` is the default's time over this one's, the smallest and the largest of these sizes. It
-    is not `sure` where the default may be as fast: then that is named.
+    """What to use from one measured size to another, for an engine to read. For a size in between
+    or above, take the last choice of the mode whose `first_bytes` are not more.
     """
 
     mode: str
     first_bytes: int
     last_bytes: int
     backend: str
-    ratio: tuple[float, float]
-    sure: bool = True
+    ratio: Annotated[
+        tuple[float, float] | None,
+        Meta(
+            description="the default's time over this one's: the smallest and the largest of these"
+            " sizes; null where the default has no time"
+        ),
+    ]
+    sure: Annotated[
+        bool,
+        Meta(
+            description="false where the default may be as fast, which is then named, where a time"
+            " is less precise than 10 %, and where one backend alone was measured"
+        ),
+    ] = True
 
 
 class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
@@ -91,10 +107,11 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         int, Meta(description="that a call moves, each of the size of its row; 0: no blocks")
     ] = 0
     rails: Annotated[
-        list[NicChoice],
+        list[MeasuredRail],
         Meta(
             description="NICs that backends used alone, and all of them; their line rates are in"
-            " bytes per second. A backend's name then ends in @ and that of the rail"
+            " bytes per second. A backend's name then ends in @ and that of the rail. `variables`"
+            " selected it on rank 0, and are not in `environment`"
         ),
     ] = msgspec.field(default_factory=list)
     ideal: Annotated[

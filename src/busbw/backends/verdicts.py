@@ -8,9 +8,11 @@ import msgspec
 
 from busbw.backends.rails import ALL
 from busbw.backends.types import BackendsResult, BackendsRow, BackendTime, Choice
+from busbw.core.result import Cell
 from busbw.stats import fastest as ranking
 
 BEATEN = 1.10  # the default is slower by more than this: a finding
+IMPRECISE = 0.1  # half of an interval over the time: from here on a verdict is not sure
 
 
 class Fastest(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +65,19 @@ def recommended(row: BackendsRow, mode: str, default: str) -> tuple[str, bool]:
         return "", False
     if default in best.alike:
         return default, False
-    return best.backend, best.backend != default or best.sure
+    cells = {time.backend: time.cell for time in row.times if time.cell and _is_right(time, mode)}
+    compared = cells if best.backend == default else cells.keys() & {best.backend, default}
+    decided = best.backend != default or best.sure
+    return best.backend, decided and len(compared) > 1 and all(
+        is_precise(cells[name]) for name in compared
+    )
+
+
+def is_precise(cell: Cell) -> bool:
+    """Whether its interval is known, and reaches to at most a tenth on either side."""
+    if cell.low_s is None or cell.high_s is None:
+        return False
+    return cell.high_s - cell.low_s <= 2 * IMPRECISE * cell.time_s
 
 
 def choices(result: BackendsResult) -> list[Choice]:
@@ -80,14 +94,15 @@ def _ranges(result: BackendsResult, mode: str, rows: Sequence[BackendsRow]) -> I
         same = list(alike)
         if not backend:
             continue
-        found = [best for row in same if (best := fastest(row, mode, default))]
+        with_default = [row for row in same if _has_time(row.of(default, mode))]
+        found = [best for row in with_default if (best := fastest(row, mode, default))]
         ratios = [best.ratio if backend != default else 1.0 for best in found]
         yield Choice(
             mode=mode,
             first_bytes=same[0].size_bytes,
             last_bytes=same[-1].size_bytes,
             backend=backend,
-            ratio=(min(ratios), max(ratios)),
+            ratio=(min(ratios), max(ratios)) if ratios else None,
             sure=sure,
         )
 
@@ -116,7 +131,9 @@ def beaten(result: BackendsResult) -> list[Choice]:
         rows = [row for row in result.rows if _has_time(row.of(result.default, mode))]
         found += _ranges(result, mode, rows)
     return [
-        choice for choice in found if choice.backend != result.default and choice.ratio[1] > BEATEN
+        choice
+        for choice in found
+        if choice.backend != result.default and choice.ratio and choice.ratio[1] > BEATEN
     ]
 
 

@@ -10,7 +10,7 @@ import click
 from busbw.backends import text as backends_text
 from busbw.backends.driver import measure
 from busbw.backends.rails import parse
-from busbw.backends.registry import BACKENDS, backend
+from busbw.backends.registry import BACKENDS, BY_NAME
 from busbw.backends.types import IN_GRAPH, BackendsJob
 from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
@@ -18,11 +18,13 @@ from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import Seconds, argv, is_given
 from busbw.cli.options.sweep import sweep_options
 from busbw.cli.output import exit_code, json_or_text, print_command
+from busbw.core.backend_names import parse_names
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_spec
 from busbw.launch.environment import detect
+from busbw.launch.hosts import share
 from busbw.measure.record import RunRecord
 from busbw.measure.target import LaunchTarget
 
@@ -61,15 +63,16 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
     "--blocks",
     type=click.IntRange(0, MOST_BLOCKS),
     default=0,
-    help="sendrecv: a call moves so many scattered blocks of the size, as of a KV cache",
+    help="sendrecv: number of scattered blocks in a call, each of the row's size, as in a KV cache",
 )
 @click.option(
     "--rail",
     "rails",
     multiple=True,
     metavar="NIC",
-    help="interface, RDMA device or CIDR to use alone, may be repeated, then also all of them;"
-    " NIC=100Gbit/s: a rate that its driver does not report; all = each NIC of this host",
+    help="measure over this NIC alone: an interface, an RDMA device or a network (10.1.0.0/16);"
+    " repeat it to compare NICs, and all of them together; NIC=100Gbit/s sets its line rate;"
+    " all: every NIC of this host",
 )
 @click.option(
     "--max-time",
@@ -116,7 +119,7 @@ def command(
     """
     format_name = "json" if json_name == "-" else format_name
     name = collective(name).name
-    backends = _parse_names(names)
+    backends = parse_names(BY_NAME, names)
     _check_blocks(name, blocks, backends, copies=copies)
     where = LaunchTarget(**shared.take_where(fields))
     _check_rails(rails, where)
@@ -164,7 +167,7 @@ def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bo
         raise UsageError(
             "--copies: blocks are not copied into symmetric memory", "leave out --copies"
         )
-    of_blocks = next((each for each in backends if backend(each).of_blocks), "")
+    of_blocks = next((each for each in backends if BY_NAME[each].of_blocks), "")
     if of_blocks and not blocks:
         raise UsageError(
             f"--backends {of_blocks}: it moves blocks, and --blocks does not say how many",
@@ -179,16 +182,16 @@ def _check_rails(rails: Sequence[str], where: LaunchTarget) -> None:
             "--rail starts the ranks once for each NIC, but another launcher has started this one",
             "leave out mpirun, srun or torchrun: --hosts or --slurm",
         )
-    if rails and not (where.hosts or where.hostfile or where.step):
+    if rails and _on_one_host(where):
         raise UsageError(
-            f"--rail {rails[0]}: ranks on one host use no NIC", "add --hosts h1:1,h2:1"
+            f"--rail {rails[0]}: ranks on one host use no NIC",
+            "start them on two hosts: --hosts h1:1,h2:1",
         )
 
 
-def _parse_names(text: str) -> list[str]:
-    """UsageError for an unknown backend, or one that is named twice."""
-    names = [backend(one.strip()).name for one in text.split(",") if one.strip()]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"--backends {text}: {twice[0]} is named twice", "name each once")
-    return names
+def _on_one_host(where: LaunchTarget) -> bool:
+    """Whether all ranks are started there, as far as it is known before Slurm chooses nodes."""
+    if where.step:
+        return where.step.nodes == 1
+    hosts = where.named()
+    return not hosts or len(share(hosts, where.ranks)) == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.options import OPTIONS, Option
-from busbw.core.sizes import parse_int, parse_size
+from busbw.core.sizes import parse_int, scan_size
 
 SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
 LONG = [f"{row.long}=" for row in OPTIONS] + ["help"]
@@ -53,7 +53,7 @@ def _value(row: Option, text: str) -> int | str:
     if row.kind == "int":
         return parse_int(text)
     try:
-        return parse_size(text)
+        return scan_size(text)
     except BusbwError as error:
         name = "stepBytes" if row.long == "stepbytes" else row.long
         raise BadArguments(f"invalid size specified for '{name}'", error.hint) from error

@@ -148,6 +148,15 @@ class AtEnd(RunOutput):
         if isinstance(event, Ended):
             print_out(self._render(result, width()))
 
+    def run_aborted(self, reason: str) -> str:
+        """Print what was measured, then do as every output."""
+        result = self.record.result
+        if result is not None and result.measured:
+            # A failure to print must not hide the reason why the run ended.
+            with contextlib.suppress(ReaderGone, NoMeasurement):
+                print_out(self._render(result, width()))
+        return super().run_aborted(reason)
+
 
 class SweepOutput(RunOutput):
     """Prints a sweep in one of the views. `refuse` raises a BusbwError if the result could not be

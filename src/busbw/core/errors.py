@@ -175,6 +175,11 @@ class CudaFailed(NoMeasurement):
     """A call of the CUDA driver failed."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; the name of its class if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def out_of_memory(error: BaseException) -> NoMeasurement | None:
     """The error for an exception that means that this process gets no more memory of the host or
     of its GPU; None for any other exception.

@@ -1,7 +1,6 @@
 """Sizes, integers and durations: parsed from arguments, and formatted.
 
-Sizes and integers are parsed as nccl-tests parses them. K, M and G in arguments are powers of 1024,
-as in nccl-tests; GB in results is 10^9 bytes.
+K, M and G in arguments are powers of 1024, as in nccl-tests; GB in results is 10^9 bytes.
 """
 
 import math
@@ -24,6 +23,7 @@ _NUMBER = (
 )
 # As C's sscanf("%lf %1s"): a decimal or hexadecimal float, white space, one character.
 _SIZE = re.compile(rf"\s*({_NUMBER})\s*(\S?)", re.ASCII)
+_WHOLE_SIZE = re.compile(rf"\s*{_NUMBER}\s*([KMG](i?B)?)?\s*", re.ASCII | re.IGNORECASE)
 _FLOAT = re.compile(rf"\s*({_NUMBER}|[+-]?(?:inf|nan))", re.ASCII | re.IGNORECASE)
 _LONG = 1 << 63
 _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
@@ -33,16 +33,29 @@ _QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(text: str, option: str = "size") -> int:
-    """Bytes from `8`, `1.5G`, `64MB`, `1e6` (only the first letter counts); else UsageError."""
+    """Bytes from `8`, `1.5G`, `64MB`, `1e6`; else UsageError."""
+    if not _WHOLE_SIZE.fullmatch(text):
+        raise _no_size(text, option)
+    return scan_size(text, option)
+
+
+def scan_size(text: str, option: str = "size") -> int:
+    """Bytes as nccl-tests parses them: what follows the first letter behind the number is ignored;
+    else UsageError.
+    """
     match = _SIZE.match(text)
     factor = _FACTOR.get(match.group(2)) if match else None
     size = _float(match.group(1)) * factor if match and factor else -1.0
     if not 0 <= size < float("inf"):
-        raise UsageError(
-            f"{option}: '{text}' is not a size",
-            "write bytes, or a number with K, M or G, like 8, 64K, 1.5G",
-        )
+        raise _no_size(text, option)
     return int(size)
+
+
+def _no_size(text: str, option: str) -> UsageError:
+    return UsageError(
+        f"{option}: '{text}' is not a size",
+        "write bytes, or a number with K, M or G, like 8, 64K, 1.5G",
+    )
 
 
 def parse_float(text: str) -> float:

@@ -296,6 +296,10 @@ class Engine(Protocol):
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Allocate both buffers of every local rank; called once."""
 
+    def share(self) -> None:
+        """Let other ranks use the buffers. Collective, once `allocate` has succeeded on all."""
+        return
+
     def memories(self) -> Sequence[BufferAccess]:
         """Buffer access, one per local rank."""
 

@@ -1,15 +1,13 @@
 """Memory of a GPU that the other processes of its host map."""
 
 import ctypes
-from collections.abc import Callable
-from typing import TypeVar
 
-from busbw.core.errors import BusbwError, NoMeasurement
 from busbw.engines.cuda_runtime import CudaGpu, call, driver
+from busbw.launch.agreement import of_all_ranks
 from busbw.launch.control import Control
 
 HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
-T = TypeVar("T")
+PEERS_HINT = "`nvidia-smi topo -p2p r` may say why"
 
 
 class SharedMemory:
@@ -29,7 +27,7 @@ class SharedMemory:
             handle = call("cuIpcGetMemHandle", driver().CUdeviceptr(own))
             return own, ctypes.string_at(int(handle.getPtr()), HANDLE_BYTES)
 
-        shared = agreed(control, share)
+        shared = of_all_ranks(control, share)
         self.address = shared[control.process][0]
 
         def map_all() -> list[int]:
@@ -38,7 +36,7 @@ class SharedMemory:
                 for rank, (_, handle) in enumerate(shared)
             ]
 
-        self.addresses = agreed(control, map_all)[control.process]
+        self.addresses = of_all_ranks(control, map_all, PEERS_HINT)[control.process]
 
     def _map(self, handle_bytes: bytes) -> int:
         """The address here of another rank's memory."""
@@ -47,19 +45,3 @@ class SharedMemory:
         flag = driver().CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
         self._gpu.activate()
         return int(call("cuIpcOpenMemHandle", handle, int(flag)))
-
-
-def agreed(control: Control, make: Callable[[], T]) -> list[T]:
-    """What `make` returns on each rank; NoMeasurement on all ranks if it fails on one."""
-    value, failed = None, ""
-    try:
-        value = make()
-    except BusbwError as error:
-        failed = error.message
-    except RuntimeError as error:
-        failed = str(error) or type(error).__name__
-    answers = control.allgather((value, failed))
-    for rank, (_, reason) in enumerate(answers):
-        if reason:
-            raise NoMeasurement(f"rank {rank}: {reason}", "`nvidia-smi topo -p2p r` may say why")
-    return [value for value, _ in answers]

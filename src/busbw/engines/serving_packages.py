@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any
 
 from busbw.core.dtypes import DType
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, first_line
 from busbw.host.gpu import read_gpus
 from busbw.host.source import LiveMachine
 
@@ -24,12 +24,15 @@ DTYPES = ("float", "half", "bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Where functions come from: a module, and how many arguments each takes, or which ones."""
+    """Where functions come from: a module, and how many arguments each takes, or which ones.
+    `others` are the names of what else is used.
+    """
 
     name: str
     install: str
     module: str
     functions: Mapping[str, int | Sequence[str]]
+    others: tuple[str, ...] = ()
     more: tuple[int, ...] = ()  # arguments of all_reduce that vLLM's has not
 
     def load(self) -> Any:
@@ -43,6 +46,9 @@ class Package:
         for function, arguments in self.functions.items():
             if not _takes(getattr(module, function, None), arguments):
                 raise NoMeasurement(f"{self.name} has another {function} than busbw can call")
+        lacking = next((name for name in self.others if not hasattr(module, name)), "")
+        if lacking:
+            raise NoMeasurement(f"{self.name} has no {lacking}")
         return module
 
 
@@ -57,8 +63,7 @@ def named(what: str) -> Iterator[None]:
         with warnings.catch_warnings(action="ignore"):
             yield
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise NoMeasurement(f"{what}: {reason}") from error
+        raise NoMeasurement(f"{what}: {first_line(error)}") from error
 
 
 def _takes(function: Any, arguments: int | Sequence[str]) -> bool:
@@ -115,8 +120,8 @@ FLASHINFER = (
                 "trigger_completion_at_end",
                 "output",
             ),
-            "AllReduceFusionPattern": (),
         },
+        others=("AllReduceFusionPattern",),
     ),
 )
 

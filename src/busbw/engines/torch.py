@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
-from busbw.core.errors import NoMeasurement, TimedOut
+from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, first_line
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.sweep import SweepSpec
@@ -84,8 +84,10 @@ class TorchEngine(TorchRank, Engine):
         try:
             self.bind(call)()
             self.synchronize(0)
+        except BusbwError as error:
+            return error.message
         except (RuntimeError, ValueError, TypeError) as error:
-            return f"PyTorch with {self.backend} refuses: {str(error).splitlines()[0]}"
+            return f"PyTorch with {self.backend} refuses: {first_line(error)}"
         return None
 
     def tuner(self) -> NcclTuner | None:
@@ -195,10 +197,9 @@ class TorchEngine(TorchRank, Engine):
         """PyTorch's errors (all are RuntimeErrors) as NoMeasurement."""
         if not isinstance(error, RuntimeError):
             return error
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
         message = (
             f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}:"
-            f" {text}"
+            f" {first_line(error)}"
         )
         return NoMeasurement(
             message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO logs more"

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from math import inf
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ READ, WRITE = "READ", "WRITE"
 PLUGIN = "UCX"
 DONE, RUNNING = "DONE", "PROC"  # of NIXL's states
 ARRIVED = b"busbw"  # the notification that a transfer has ended
-WAIT_S = 50.0  # below the default of --limit, so that the error names what NIXL waits for
+WAIT_SHARE = 0.8  # of --limit, so that the error names what NIXL waits for
 # Of the host. A module of UCX for EFA loads it. Where NIXL 1.5 has loaded its own copy first, the
 # host's is bound to that, and its destructor ends the process by SIGSEGV.
 HOSTS_LIBNL = "libnl-route-3.so.200"
@@ -66,8 +67,10 @@ class NixlEngine(BlocksEngine):
         place: tuple[int, int, int],
         blocks: int,
         operation: str,
+        limit_s: float,
     ) -> None:
-        """`place` is the number of the process on its host, of its group, and in the job.
+        """`place` is the number of the process on its host, of its group, and in the job. The job
+        ends after `limit_s` without a completed operation; 0: never.
 
         NoMeasurement with fewer than two ranks, or if NIXL cannot start.
         """
@@ -75,7 +78,7 @@ class NixlEngine(BlocksEngine):
             raise NoMeasurement("one rank has no other to move blocks to", "start two ranks")
         super().__init__(control, spec, place, blocks, packed=False)
         self.asynchronous = False
-        self._operation, self._limit_s = operation, spec.timeout or WAIT_S
+        self._operation, self._wait_s = operation, WAIT_SHARE * limit_s or inf
         self._posted, self._arrived, self._failed = 0, 0, ""
         self._handles: list[Any] = []
         os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")
@@ -104,14 +107,18 @@ class NixlEngine(BlocksEngine):
         return found
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Allocate and register both buffers, and exchange where they are. Collective."""
+        """Allocate and register both buffers."""
         super().allocate(send_bytes, recv_bytes)
         buffers = [self._buffers["send"], self._buffers["recv"]]
         with self._named("register_memory"):
             self._registered = self._agent.register_memory(buffers, backends=[PLUGIN])
-            own = self._agent.get_agent_metadata()
+            self._metadata = self._agent.get_agent_metadata()
+
+    def share(self) -> None:
+        """Exchange where the buffers are."""
         places = {name: tensor.data_ptr() for name, tensor in self._buffers.items()}
-        of_ranks = self._control.allgather((self._agent.name, own, places, self._gpu or 0))
+        own = self._agent.name, self._metadata, places, self._gpu or 0
+        of_ranks = self._control.allgather(own)
         rank = self.ranks[0]
         before, after = of_ranks[rank - 1], of_ranks[(rank + 1) % self.size]
         peer, self._other = (before, after[0]) if self._operation == READ else (after, before[0])
@@ -148,7 +155,7 @@ class NixlEngine(BlocksEngine):
 
     def _transfer(self, handle: Any) -> None:
         """Post the transfer, and wait until both neighbors' transfers with this rank have ended."""
-        agent, end = self._agent, time.monotonic() + self._limit_s
+        agent, end = self._agent, time.monotonic() + self._wait_s
         self._posted += 1
         with self._named("transfer"):
             state = agent.transfer(handle)
@@ -166,7 +173,7 @@ class NixlEngine(BlocksEngine):
         os.sched_yield()
         if time.monotonic() > end:
             raise TimedOut(
-                self._text(f"transfer with {self._peer} {state} after {self._limit_s:g} s"),
+                self._text(f"transfer with {self._peer} {state} after {self._wait_s:g} s"),
                 "look at the other ranks; UCX_LOG_LEVEL=info says over what UCX sends",
             )
 
@@ -192,6 +199,9 @@ class NixlEngine(BlocksEngine):
         if not abort:
             self._control.barrier()  # no other rank uses this memory any more
             self._handles.clear()  # which releases them
-            with self._named("deregister_memory"):
-                self._agent.deregister_memory(self._registered)
-        super().close(abort=abort)
+        try:
+            if not abort:
+                with self._named("deregister_memory"):
+                    self._agent.deregister_memory(self._registered)
+        finally:
+            super().close(abort=abort)

@@ -12,10 +12,11 @@ import torch
 from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import SweepSpec, dtypes
 from busbw.engines.base import CollectiveCall, Launch
-from busbw.engines.cuda_ipc import SharedMemory, agreed
+from busbw.engines.cuda_ipc import SharedMemory
 from busbw.engines.cuda_runtime import CudaGpu
 from busbw.engines.serving_packages import FLASHINFER_SUM, HIDDEN, VLLM_SUM, Summing, named, tokens
 from busbw.engines.torch import TorchEngine
+from busbw.launch.agreement import of_all_ranks
 from busbw.launch.control import Control
 
 PAGE = 2 << 20
@@ -55,17 +56,21 @@ class VllmEngine(ServingEngine):
     _handle = 0
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Allocate both buffers, and share the first or the one for copies. Collective."""
+        """Allocate both buffers, and room for registered addresses."""
         super().allocate(send_bytes, recv_bytes)
-        assert self._gpu is not None
+        self._rank_data = torch.empty(RANK_DATA_BYTES, dtype=torch.uint8, device=self.device)
         # Signals, and the sums of the kernel that has two stages.
         with named(f"{self._package.name} has no such kernels"):
             signals = int(self._calls.meta_size())
-        start = -(-(signals + self.summing.most) // PAGE) * PAGE
+        self._start = -(-(signals + self.summing.most) // PAGE) * PAGE
+
+    def share(self) -> None:
+        """Share the first buffer, or the one for copies."""
+        assert self._gpu is not None
+        start = self._start
         size = self.summing.most if self._copies else self._buffers["send"].numel()
         shared = SharedMemory(CudaGpu(self._gpu), start + size, self._control)
         self._bases = [address + start for address in shared.addresses]
-        self._rank_data = torch.empty(RANK_DATA_BYTES, dtype=torch.uint8, device=self.device)
         self._handle = self._calls.init_custom_ar(
             shared.addresses, self._rank_data, self._control.process, True
         )
@@ -100,7 +105,7 @@ class VllmEngine(ServingEngine):
             handles, offsets = self._calls.get_graph_buffer_ipc_meta(self._handle)
             return list(handles), list(offsets)
 
-        handles, offsets = zip(*agreed(self._control, record), strict=True)
+        handles, offsets = zip(*of_all_ranks(self._control, record), strict=True)
         self._calls.register_graph_buffers(self._handle, list(handles), list(offsets))
         return graphs[0]
 
@@ -118,9 +123,8 @@ class FlashInferEngine(ServingEngine):
     summing = FLASHINFER_SUM
     _workspace: Any = None
 
-    def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Allocate both buffers, and what the kernels copy into. Collective."""
-        super().allocate(send_bytes, recv_bytes)
+    def share(self) -> None:
+        """Allocate what the kernels copy into, and map it into the other GPUs."""
         dtype = dtypes(self._spec)[0]
         with named("FlashInfer does not start"):
             self._workspace = self._calls.create_allreduce_fusion_workspace(

@@ -90,10 +90,13 @@ class SymmetricEngine(TorchEngine):
         self._source = "recv" if kernel.in_place else "send"
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Allocate both buffers, and map one into the other GPUs. Collective."""
+        """Allocate both buffers, one of them to be mapped into the other GPUs."""
         super().allocate(send_bytes, recv_bytes)
         size = self._buffers[self._source].numel()
         self._mapped = symmetric_memory.empty(size, dtype=torch.uint8, device=self.device)
+
+    def share(self) -> None:
+        """Map the buffer; NoMeasurement without the multicast memory that the kernel needs."""
         handle: Any = symmetric_memory.rendezvous(self._mapped, self.process_group)
         if self._kernel.multicast and not handle.multicast_ptr:
             raise NoMeasurement("these GPUs have no multicast memory", MULTICAST_HINT)
@@ -128,19 +131,24 @@ class NcclSymmetricEngine(TorchEngine):
         self._copies = copies
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Allocate both buffers by NCCL, and register them. Collective."""
+        """Allocate both buffers by NCCL. Collective."""
         self.fence()()  # creates the communicator, without which nothing can be registered
-        backend = self.process_group._get_backend(self.device)
-        self._pool = torch.cuda.MemPool(backend.mem_allocator)
+        self._pool = torch.cuda.MemPool(self._nccl().mem_allocator)
         with torch.cuda.use_mem_pool(self._pool):
             super().allocate(send_bytes, recv_bytes)
         self.synchronize(self._spec.timeout)
-        backend.register_mem_pool(self._pool, symm=True)
         self._mapped = dict(self._buffers)
         if self._copies:
             self._buffers = {
                 name: torch.zeros_like(tensor) for name, tensor in self._mapped.items()
             }
+
+    def share(self) -> None:
+        """Register the buffers as a window."""
+        self._nccl().register_mem_pool(self._pool, symm=True)
+
+    def _nccl(self) -> Any:
+        return self.process_group._get_backend(self.device)
 
     def bind(self, call: CollectiveCall) -> Launch:
         """A thunk of NCCL's call, with the copies that were asked for."""

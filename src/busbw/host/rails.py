@@ -2,14 +2,17 @@
 
 import ipaddress
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.endpoints import ETHERNET, Endpoint, endpoints
 from busbw.host.nic import read_nics
 from busbw.host.source import Source
+
+# Variables by which libraries choose NICs, and which `select` sets.
+SELECTING = ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "UCX_NET_DEVICES")
 
 
 class NicChoice(msgspec.Struct, frozen=True):
@@ -30,20 +33,32 @@ class Selected(msgspec.Struct, frozen=True):
 
 
 def of_this_host(source: Source) -> list[str]:
-    """Its RDMA devices with a known rate; without any, the networks of interfaces with one."""
+    """Its RDMA devices with a known rate; without any, the interfaces with one, by their networks,
+    which hosts share, or by their names where a network has several.
+    """
     rdma = [nic.name for nic in read_nics(source) if nic.kind != ETHERNET and nic.rate]
-    return rdma or [port.network for port in endpoints(source) if port.rate]
+    ports = endpoints(source)
+    networks = [port.network for port in ports]
+    return rdma or [
+        port.network if networks.count(port.network) == 1 else port.name
+        for port in ports
+        if port.rate
+    ]
 
 
 def select(rails: Sequence[NicChoice], source: Source) -> Selected:
-    """The rails on this host. NoMeasurement if it lacks one, or if only some are RDMA devices."""
-    ports = endpoints(source)
+    """The rails on this host. NoMeasurement if it lacks one, or if only some are RDMA devices;
+    UsageError if two are the same interface.
+    """
     devices = {nic.name: nic.rate for nic in read_nics(source) if nic.kind != ETHERNET}
-    rdma = [rail for rail in rails if rail.name in devices]
-    if rdma and len(rdma) < len(rails):
+    rdma = [rail.name for rail in rails if rail.name in devices]
+    chosen = {
+        rail.name: _port(rail.name, source, devices) for rail in rails if rail.name not in devices
+    }
+    if rdma and chosen:
         raise NoMeasurement(
-            f"{rdma[0].name} is an RDMA device, and not all others are",
-            "name RDMA devices, or interfaces and networks",
+            f"--rail {rdma[0]} is an RDMA device, and --rail {next(iter(chosen))} is none",
+            "name RDMA devices alone, or interfaces and networks alone",
         )
     if rdma:
         found = [NicChoice(rail.name, rail.rate or devices[rail.name]) for rail in rails]
@@ -51,12 +66,9 @@ def select(rails: Sequence[NicChoice], source: Source) -> Selected:
         names = ",".join(rail.name for rail in rails)
         variables = {"NCCL_IB_HCA": f"={names}", "UCX_NET_DEVICES": ",".join(with_port)}
         return Selected(found, variables, rdma=True)
-    chosen = [_port(rail.name, ports) for rail in rails]
-    found = [
-        NicChoice(rail.name, rail.rate or port.rate)
-        for rail, port in zip(rails, chosen, strict=True)
-    ]
-    names = ",".join(port.name for port in chosen)
+    _check_distinct(chosen)
+    found = [NicChoice(rail.name, rail.rate or chosen[rail.name].rate) for rail in rails]
+    names = ",".join(port.name for port in chosen.values())
     variables = {
         "NCCL_IB_DISABLE": "1",
         "NCCL_SOCKET_IFNAME": f"={names}",
@@ -66,8 +78,20 @@ def select(rails: Sequence[NicChoice], source: Source) -> Selected:
     return Selected(found, variables, rdma=False)
 
 
-def _port(name: str, ports: Sequence[Endpoint]) -> Endpoint:
+def _check_distinct(chosen: Mapping[str, Endpoint]) -> None:
+    """UsageError if two names mean one interface."""
+    named: dict[str, str] = {}
+    for name, port in chosen.items():
+        other = named.setdefault(port.name, name)
+        if other != name:
+            raise UsageError(
+                f"--rail {other} and --rail {name} are the same interface", "name each NIC once"
+            )
+
+
+def _port(name: str, source: Source, devices: Collection[str]) -> Endpoint:
     """The interface of that name, or the first with an address in that network."""
+    ports = endpoints(source)
     try:
         network = ipaddress.ip_network(name, strict=False)
     except ValueError:
@@ -75,9 +99,9 @@ def _port(name: str, ports: Sequence[Endpoint]) -> Endpoint:
     else:
         found = [port for port in ports if ipaddress.ip_address(port.address) in network]
     if not found:
-        has = ", ".join(f"{port.name} ({port.network})" for port in ports)
+        has = [*devices, *(f"{port.name} ({port.network})" for port in ports)]
         raise NoMeasurement(
             f"--rail {name}: {platform.node()} has no such RDMA device, interface or network",
-            f"it has {has}",
+            f"it has {', '.join(has) or 'none'}",
         )
     return found[0]

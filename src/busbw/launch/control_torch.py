@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, first_line
 from busbw.launch import interfaces
 from busbw.launch.environment import Membership
 
@@ -50,7 +50,7 @@ class TorchControl:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             raise NoMeasurement(
                 f"rank {member.rank} of {member.size} could not meet the others at {where}:"
-                f" {str(error).splitlines()[0]}",
+                f" {first_line(error)}",
                 "MASTER_ADDR must resolve on every host and MASTER_PORT be open; GLOO_SOCKET_IFNAME"
                 " names the interface",
             ) from error

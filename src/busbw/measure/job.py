@@ -11,6 +11,7 @@ from typing import Any, Union
 
 import msgspec
 
+from busbw.core.errors import NoMeasurement
 from busbw.core.extensions import added
 from busbw.core.nccl_library import NcclLibrary
 from busbw.core.result import Outcome, Result
@@ -128,11 +129,17 @@ def perform(
 
     `emit` is called on process 0 only, `enter_phase` before every phase. Only what this kind of job
     needs is imported: ranks start faster, and the command line that starts them needs none of it.
+
+    NoMeasurement if a package that it needs cannot be imported.
     """
     if isinstance(job, SweepJob) and job.full_rows:
         ranks = control.processes * job.gpus_per_process
         job = msgspec.structs.replace(job, sweep=from_first_full_row(job.sweep, ranks))
-    kind_of(job).performer()(job, control, emit, enter_phase)
+    try:
+        kind_of(job).performer()(job, control, emit, enter_phase)
+    except ImportError as error:
+        message = f"{error.name or 'a package'} cannot be imported: {error}"
+        raise NoMeasurement(message, "pip install 'busbw[torch]', or another PyTorch") from error
 
 
 def with_timeout(job: Job) -> Job:

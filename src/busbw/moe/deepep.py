@@ -17,6 +17,7 @@ from typing import Any
 import torch.distributed as dist
 
 from busbw.core.dtypes import dtype
+from busbw.core.errors import first_line
 from busbw.engines.base import Launch
 from busbw.moe.exchange import Buffers, RankExchange, result_bytes
 from busbw.moe.plan import RankPlan
@@ -50,8 +51,7 @@ def _why_not_importable() -> str:
     try:
         buffer = getattr(import_module(MODULE), "Buffer", None)
     except NOT_IMPORTABLE as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return f"{MODULE} cannot be imported: {text}"
+        return f"{MODULE} cannot be imported: {first_line(error)}"
     lacking = [name for name in CALLED if not hasattr(buffer, name)]
     return f"{MODULE} {_version()} has no Buffer.{lacking[0]}" if lacking else ""
 

@@ -15,6 +15,7 @@ from busbw.core.result import Mismatch, RankDevice
 from busbw.core.sizes import format_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.registry import EngineArguments, engine
+from busbw.launch.agreement import attempt
 from busbw.launch.control import Control
 from busbw.measure import network
 from busbw.measure.batches import Batches, HeldBatches, HostClockBatches
@@ -28,7 +29,7 @@ from busbw.model.usable_hardware import links_of
 from busbw.moe.batch import CPU_TOKENS, GPU_TOKENS, batch
 from busbw.moe.bound import LeastTime, bound
 from busbw.moe.draws import Array, digest
-from busbw.moe.opening import Backends, attempt, open_backends
+from busbw.moe.opening import Backends, open_backends
 from busbw.moe.plan import rank_plan
 from busbw.moe.routing import Ids, read_ids
 from busbw.moe.types import EXCHANGE, MoeJob, MoeMeasured, MoeResult, MoeRow, MoeSpec, MoeTime
@@ -154,7 +155,7 @@ def _cases(
         for name, one in backends.opened.items():
             make = partial(one.exchange, spec, plan, rank, buffers)
             exchange, refused = attempt(control, make)
-            if exchange is None:
+            if exchange is None or refused:
                 backends.left_out[f"{name} at {size} tokens"] = refused
                 continue
             for direction in DIRECTIONS:

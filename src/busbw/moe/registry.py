@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from busbw.core.errors import UsageError, unknown
+from busbw.core.backend_names import row_of
 from busbw.moe.types import ALLTOALLV, MoeSpec
 
 if TYPE_CHECKING:
@@ -81,18 +81,6 @@ BACKENDS = (
 BY_NAME = {row.name: row for row in BACKENDS}
 
 
-def parse_backends(text: str) -> list[str]:
-    """The names in `alltoallv,deepep`. UsageError for one that is unknown, or named twice."""
-    names = [backend(one.strip()).name for one in text.split(",") if one.strip()]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"--backends {text}: {twice[0]} is named twice", "name each once")
-    return names
-
-
 def backend(name: str) -> MoeBackend:
     """The row called `name`; UsageError if there is none."""
-    row = BY_NAME.get(name)
-    if row is None:
-        raise unknown("backend", name, {known: known for known in BY_NAME}, "--backends: ")
-    return row
+    return row_of(BY_NAME, name)

@@ -39,11 +39,11 @@ def columns(result: OverlapResult) -> list[Column]:
 
 def slowdown_text(side: OverlapSide) -> str:
     """`1.25x (1.22-1.28)`: the time beside the other over that alone; `>1.25x` if the other side
-    did not run all the time.
+    did not run all the time, or `?` where that says nothing.
     """
     change: Shift = side.slowdown
     if not side.is_covered:
-        return f">{change.ratio:.2f}x"
+        return f">{change.ratio:.2f}x" if change.ratio > 1 else "?"
     if change.low is None or change.high is None:
         return f"{change.ratio:.2f}x"
     return f"{change.ratio:.2f}x ({change.low:.2f}-{change.high:.2f})"
@@ -63,7 +63,10 @@ def foot(result: OverlapResult) -> str:
         " not disturb each other, 1 if one after the other is as fast",
     ]
     if not all(row.collective.is_covered and row.load.is_covered for row in result.rows):
-        lines.append(">: the other side ended before, so that the slowdown beside it is larger")
+        lines.append(
+            "> or ?: the other side ended before, so that the slowdown beside it is larger, and the"
+            " gain is unknown"
+        )
     if result.rows and not result.complete:
         lines.append("the run did not end; these rows are what was measured")
     if result.is_wrong:

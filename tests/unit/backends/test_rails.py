@@ -7,7 +7,7 @@ import pytest
 from busbw.backends import registry
 from busbw.backends.rails import on_rails, parse
 from busbw.backends.text import render
-from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime
+from busbw.backends.types import EAGER, BackendsResult, BackendsRow, BackendTime, MeasuredRail
 from busbw.backends.verdicts import slower_on_all
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, EngineLibrary, RankDevice, World
@@ -23,6 +23,7 @@ def time(backend: str, gb: float) -> BackendTime:
     chance, seconds = random.Random(backend), BLOCKS * BLOCK / (gb * 1e9)
     cell = Cell(seconds, gb * 1e9, gb * 1e9)
     cell.samples_s, cell.visits = [seconds * chance.gauss(1.0, 0.01) for _ in range(96)], [8] * 12
+    cell.low_s, cell.high_s = 0.99 * seconds, 1.01 * seconds
     return BackendTime(backend=backend, mode=EAGER, cell=cell)
 
 
@@ -39,7 +40,7 @@ def result(**gb: tuple[float, float, float]) -> BackendsResult:
         backends=[each.backend for each in times],
         blocks=BLOCKS,
         complete=True,
-        rails=[NicChoice("all", 0.25e9), NicChoice("eth1", 0.2e9), NicChoice("eth2")],
+        rails=[MeasuredRail("all", 0.25e9), MeasuredRail("eth1", 0.2e9), MeasuredRail("eth2")],
         rows=[BackendsRow(size_bytes=BLOCK, times=times)],
         library=EngineLibrary("torch", 0, {"torch": "2.11.0", "backend": "gloo"}),
         world=World([RankDevice(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)], 2),

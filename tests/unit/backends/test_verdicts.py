@@ -19,6 +19,7 @@ def cell(time_us: float, noise: float = 0.01, wrong: int = 0, seed: int = 1) -> 
     samples = [1e-6 * time_us * chance.gauss(1.0, noise) for _ in range(VISITS * SAMPLES)]
     found = Cell(1e-6 * time_us, 1e9, 1e9, wrong=wrong, samples_s=samples)
     found.visits = [SAMPLES] * VISITS
+    found.low_s, found.high_s = (1e-6 * time_us * (1 + sign * noise) for sign in (-1, 1))
     return found
 
 
@@ -111,6 +112,23 @@ def test_ranges_join_sizes_and_the_default_that_is_beaten_is_a_warning() -> None
         "eager: one-shot to 2 KiB, then nccl",
         "WARN    nccl is slower than one-shot by 1.25x to 2.00x from 1 KiB to 2 KiB, eager",
     ]
+
+
+def test_a_choice_is_not_sure_by_an_imprecise_time_or_without_a_second_backend() -> None:
+    unsettled = time("nccl", 20.0)
+    assert unsettled.cell is not None
+    unsettled.cell.low_s = unsettled.cell.high_s = None
+    made = result(
+        row(1024, unsettled, time("one-shot", 10.0)),
+        row(2048, time("nccl", 20.0), time("one-shot", 10.0)),
+        row(4096, time("one-shot", 10.0)),
+    )
+    assert [(choice.first_bytes, choice.sure) for choice in made.choices] == [
+        (1024, False),
+        (2048, True),
+        (4096, False),
+    ]
+    assert made.choices[-1].ratio is None
 
 
 def test_the_default_is_not_judged_where_it_was_not_measured() -> None:

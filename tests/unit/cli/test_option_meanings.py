@@ -45,7 +45,7 @@ MEANINGS = {
     "--nodes": "numbers? of hosts",
     "--output": "write .*to this (file|folder)",
     "--pattern": "a capture",
-    "--rail": r"interface, RDMA device or CIDR",
+    "--rail": "interface, (an )?RDMA device or (CIDR|a network)",
     "--ran": "how ranks are connected",
     "--ranks": "^number of ranks",
     "--repeats": "^times to",

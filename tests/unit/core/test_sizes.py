@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.sizes import format_size, parse_float, parse_int, parse_size, short_size
+from busbw.core.sizes import format_size, parse_float, parse_int, parse_size, scan_size, short_size
 
 LIBC = ctypes.CDLL(None)
 LIBC.strtol.restype = ctypes.c_long
@@ -66,9 +66,9 @@ def test_sizes_are_parsed_as_by_sscanf(text: str) -> None:
     expected = c_size(text)
     if expected is None:
         with pytest.raises(UsageError, match="is not a size"):
-            parse_size(text)
+            scan_size(text)
     else:
-        assert parse_size(text) == expected
+        assert scan_size(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,9 @@ def test_common_spellings_of_sizes(text: str, size: int) -> None:
         "0x1p99999",
         "0x",
         "ten",
+        "8KK",
+        "16Kfoo",
+        "8K,16K",
     ],
 )
 def test_an_invalid_size_is_refused_with_its_option_and_text(text: str) -> None:

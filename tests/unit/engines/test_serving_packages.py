@@ -20,7 +20,7 @@ from busbw.engines.serving_packages import (
 )
 
 WANTED = {"size": 0, "add": 2, "fuse": ("left", "output")}
-RIGHT = "def size(): return 7\ndef add(a, b): ...\ndef fuse(left, right=1, *, output=None): ...\n"
+RIGHT = "class Kinds: ...\ndef size(): return 7\ndef add(a, b): ...\ndef fuse(left, right=1, *, output=None): ...\n"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
     """A package whose module the test writes into tmp_path."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(serving_packages.importlib.sys.modules, "fake_kernels", raising=False)
-    return Package("Fake", "fake-kernels", "fake_kernels", WANTED)
+    return Package("Fake", "fake-kernels", "fake_kernels", WANTED, ("Kinds",))
 
 
 def write(folder: Path, text: str) -> None:
@@ -58,6 +58,7 @@ def test_what_a_package_warns_about_is_not_shown(tmp_path: Path, package: Packag
         (RIGHT.replace("add(a, b)", "add(a)"), "Fake has another add than busbw can call"),
         (RIGHT.replace("def add", "def sum"), "Fake has another add than busbw can call"),
         (RIGHT.replace("output", "out"), "Fake has another fuse than busbw can call"),
+        (RIGHT.replace("Kinds", "Kind"), "Fake has no Kinds"),
         (RIGHT.replace("left,", "left, world,"), "Fake has another fuse than busbw can call"),
     ],
 )

@@ -21,7 +21,7 @@ MODULE = Path(__file__).with_name("torch_nixl_rank.py")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each rank returned by function."""
     pytest.importorskip("nixl_cu13", reason="NIXL is not installed: pip install nixl-cu13")
-    functions = ["reads", "writes", "waits", "refused"]
+    functions = ["reads", "writes", "waits", "refused", "closed"]
     return jobs.all_well(
         [
             output
@@ -60,6 +60,15 @@ def test_a_rank_whose_neighbor_does_not_move_stops_waiting(outcome: list[dict[st
     assert first.endswith("after 1 s")
     assert second == first
     assert nothing == []
+
+
+def test_the_process_group_ends_though_memory_cannot_be_released(
+    outcome: list[dict[str, Any]],
+) -> None:
+    for said, is_left in of(outcome, "closed"):
+        assert "deregister_memory: " in said
+        assert "it is in use" in said
+        assert not is_left
 
 
 def test_an_error_has_the_status_of_nixl(outcome: list[dict[str, Any]]) -> None:

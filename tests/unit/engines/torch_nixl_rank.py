@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch.distributed as dist
+
 from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Probe
@@ -17,15 +19,22 @@ from busbw.measure.plan import Calls
 BLOCKS = 8
 SIZES = (BLOCKS * 4096, BLOCKS * 4, 4 * (BLOCKS + 1))  # the last has not so many equal blocks
 ROOM_BYTES, SHIFT_BYTES = 1 << 17, 1 << 16
-SPEC = SweepSpec(collective="sendrecv", timeout=1)
+SPEC = SweepSpec(collective="sendrecv")
+LIMIT_S = 1.25
+
+
+def _prepared(operation: str, control: Control) -> NixlEngine:
+    place = (control.process, 0, control.process)
+    engine = NixlEngine(control, SPEC, place, BLOCKS, operation, LIMIT_S)
+    engine.allocate(ROOM_BYTES, ROOM_BYTES)
+    engine.share()
+    return engine
 
 
 @contextmanager
 def _opened(operation: str) -> Iterator[tuple[NixlEngine, Control]]:
     control = join(dict(os.environ), expect=2)
-    place = (control.process, 0, control.process)
-    engine = NixlEngine(control, SPEC, place, BLOCKS, operation)
-    engine.allocate(ROOM_BYTES, ROOM_BYTES)
+    engine = _prepared(operation, control)
     yield engine, control
     engine.close()
     control.close()
@@ -77,6 +86,25 @@ def waits() -> list[str]:
                     said.append(error.message)
         control.barrier()
     return said
+
+
+def closed() -> tuple[str, bool]:
+    """What NIXL says if it cannot release memory, and whether the process group is still there."""
+    said = ""
+    control = join(dict(os.environ), expect=2)
+    engine = _prepared(READ, control)
+
+    def refuse(_: Any) -> None:
+        raise engine._errors[0]("it is in use")
+
+    engine._agent.deregister_memory = refuse
+    try:
+        engine.close()
+    except NoMeasurement as error:
+        said = error.message
+    left = dist.is_initialized()
+    control.close()
+    return said, left
 
 
 def refused() -> str:

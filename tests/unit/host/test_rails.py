@@ -4,12 +4,36 @@ import json
 
 import pytest
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.host import rails
+from busbw.host.endpoints import Endpoint
 from busbw.host.rails import NicChoice, of_this_host, select
 from busbw.host.snapshot import parse_archive
 from busbw.host.source import Source
 
 GBIT = 1e9 / 8
+
+
+PORTS = [
+    Endpoint(name=f"eth{number}", address=address, network=network, rate=25 * GBIT)
+    for number, (address, network) in enumerate(
+        [
+            ("192.0.2.1", "192.0.2.0/24"),
+            ("192.0.2.2", "192.0.2.0/24"),
+            ("198.51.100.1", "198.51.100.0/24"),
+        ]
+    )
+]
+
+
+@pytest.fixture(autouse=True)
+def three_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them in one network."""
+    monkeypatch.setattr(rails, "endpoints", lambda _source: PORTS)
+
+
+def no_rdma() -> Source:
+    return parse_archive(json.dumps({"schema": "busbw.host/1"}))
 
 
 def rdma_machine() -> Source:
@@ -45,7 +69,35 @@ def test_all_are_the_rdma_devices_where_there_are_any() -> None:
 
 
 def test_a_missing_nic_and_a_mixture_are_refused() -> None:
-    with pytest.raises(NoMeasurement, match=r"--rail eth77: .* has no such RDMA device, interface"):
-        select([NicChoice("eth77")], rdma_machine())
-    with pytest.raises(NoMeasurement, match="mlx5_0 is an RDMA device, and not all others are"):
-        select([NicChoice("mlx5_0"), NicChoice("eth77")], rdma_machine())
+    with pytest.raises(NoMeasurement, match=r"--rail eth7: .* has no such RDMA device, inte") as no:
+        select([NicChoice("eth7")], rdma_machine())
+    assert no.value.hint == f"it has mlx5_0, mlx5_1:1, mlx5_1:2, {', '.join(map(shown, PORTS))}"
+    both = "--rail mlx5_0 is an RDMA device, and --rail eth1 is none"
+    with pytest.raises(NoMeasurement, match=both):
+        select([NicChoice("eth1"), NicChoice("mlx5_0")], rdma_machine())
+
+
+def shown(port: Endpoint) -> str:
+    return f"{port.name} ({port.network})"
+
+
+def test_interfaces_are_selected_by_their_names_or_networks() -> None:
+    selected = select([NicChoice("eth0"), NicChoice("198.51.100.0/24", GBIT)], no_rdma())
+    assert not selected.rdma
+    assert selected.variables == {
+        "NCCL_IB_DISABLE": "1",
+        "NCCL_SOCKET_IFNAME": "=eth0,eth2",
+        "GLOO_SOCKET_IFNAME": "eth0,eth2",
+        "UCX_NET_DEVICES": "eth0,eth2",
+    }
+    assert selected.rails == [NicChoice("eth0", 25 * GBIT), NicChoice("198.51.100.0/24", GBIT)]
+
+
+def test_one_interface_by_two_names_is_refused() -> None:
+    same = "--rail eth0 and --rail 192.0.2.0/24 are the same interface"
+    with pytest.raises(UsageError, match=same):
+        select([NicChoice("eth0"), NicChoice("192.0.2.0/24")], no_rdma())
+
+
+def test_interfaces_that_share_a_network_are_called_by_their_names() -> None:
+    assert of_this_host(no_rdma()) == ["eth0", "eth1", "198.51.100.0/24"]

@@ -21,7 +21,7 @@ from busbw.launch import job as launched
 from busbw.launch import mpirun
 from busbw.launch.control import SoloControl
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
-from busbw.measure.job import SWEEP, SweepJob, encode
+from busbw.measure.job import SWEEP, SweepJob, encode, perform
 from busbw.measure.process_groups import Party
 from busbw.measure.rank import fail
 from busbw.measure.rank_failure import failure
@@ -297,3 +297,14 @@ def test_groups_of_a_split_measure_simultaneously(ranks: Run) -> None:
     assert row.out_of_place.busbw == pytest.approx(row.out_of_place.algbw), (
         "2(n-1)/n of two ranks is 1"
     )
+
+
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise ImportError("libcudart.so.13: cannot open shared object file", name="torch")
+
+    monkeypatch.setattr("busbw.measure.job.import_module", broken)
+    job = SweepJob(engine="sim", sweep=spec())
+    with pytest.raises(NoMeasurement) as caught:
+        perform(job, SoloControl(), lambda _: None)
+    assert caught.value.message.startswith("torch cannot be imported: libcudart.so.13")

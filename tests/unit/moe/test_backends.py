@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement
 from busbw.launch.control import SoloControl
 from busbw.moe import opening, registry
-from busbw.moe.opening import attempt, open_backends
-from busbw.moe.registry import BACKENDS, MoeBackend, parse_backends
+from busbw.moe.opening import open_backends
+from busbw.moe.registry import BACKENDS, MoeBackend
 from busbw.moe.text import render_all
 from busbw.moe.types import MoeJob, MoeMeasured, MoeSpec
 from busbw.moe.volumes import DIRECTIONS
@@ -59,15 +59,6 @@ def opened_of(spec: MoeSpec, *, on_gpus: bool = False) -> Any:
     )
 
 
-def test_names_are_parsed() -> None:
-    assert parse_backends("") == []
-    assert parse_backends("deepep, alltoallv") == ["deepep", "alltoallv"]
-    with pytest.raises(UsageError, match="unknown backend 'deep'"):
-        parse_backends("deep")
-    with pytest.raises(UsageError, match="deepep is named twice"):
-        parse_backends("deepep,deepep")
-
-
 def test_first_backend_runs_on_all_hardware() -> None:
     first = BACKENDS[0]
     assert (first.name, first.of_gpus, first.why_not(MoeSpec(), ["h1"])) == ("alltoallv", False, "")
@@ -86,23 +77,6 @@ def test_only_those_that_are_named_are_opened(table) -> None:
     assert (list(found.opened), found.left_out) == (["a"], {"b": "it needs GPUs"})
     with pytest.raises(NoMeasurement, match="no backend can run: b: it needs GPUs"):
         opened_of(MoeSpec(backends=["b"]))
-
-
-class TwoRanks(SoloControl):
-    """A channel on which the other rank has a reason of its own."""
-
-    def allgather(self, value: Any) -> list[Any]:
-        return [value, "no memory"]
-
-
-def test_failure_of_one_rank_is_that_of_all() -> None:
-    assert attempt(TwoRanks(), lambda: 3) == (None, "rank 1: no memory")
-    assert attempt(SoloControl(), lambda: 3) == (3, "")
-
-    def fail() -> int:
-        raise AssertionError
-
-    assert attempt(SoloControl(), fail) == (None, "AssertionError")
 
 
 @pytest.mark.torch

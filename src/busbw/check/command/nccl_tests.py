@@ -20,7 +20,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Layer
-from busbw.core.sizes import parse_size, short_size
+from busbw.core.sizes import scan_size, short_size
 
 DEFAULT_BYTES = 32 << 20  # -b and -e
 LETTERS_BY_LONG_NAME = {
@@ -68,8 +68,8 @@ def perf(line: CommandLine) -> Perf | None:
         return None
     values = _option_values(words[at + 1 :])
     try:
-        min_bytes = parse_size(values["b"]) if "b" in values else DEFAULT_BYTES
-        max_bytes = parse_size(values["e"]) if "e" in values else DEFAULT_BYTES
+        min_bytes = scan_size(values["b"]) if "b" in values else DEFAULT_BYTES
+        max_bytes = scan_size(values["e"]) if "e" in values else DEFAULT_BYTES
         gpus, threads = int(values.get("g", "1")), int(values.get("t", "1"))
     except (UsageError, ValueError):
         return None
