@@ -3,6 +3,7 @@
 `content` is what a file holds with its text, for `busbw show`.
 """
 
+import contextlib
 import io
 import sys
 from collections.abc import Sequence
@@ -65,11 +66,46 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
     from busbw.pattern.registry import load as load_pattern
     from busbw.pattern.unfinished import note
 
-    pattern = load_pattern(files, source)
+    try:
+        pattern = load_pattern(files, source)
+    except UsageError as error:
+        raise _read_alone(files, source) or error from error
     if len(files) == 1 and Path(files[0]).is_dir():
         folder = Path(files[0])
         pattern.header.notes += filter(None, [note(folder), *notes(folder)])
     return FileContent.of_pattern(pattern)
+
+
+def _read_alone(files: Sequence[str], source: str | None) -> UsageError | None:
+    """The error for files of which each is read alone, such as results; None for others."""
+    first = files[0]
+    if source or "-" in files or len(files) == 1 or Path(first).is_dir():
+        return None
+    try:
+        found = content(packed_bytes(first), first)
+    except UsageError:
+        return None
+    if isinstance(found, FileContent) and isinstance(found.held, Pattern):
+        return None
+    what = found.title.lower() if isinstance(found, FileContent) else kind(found)
+    return UsageError(
+        f"{first}: {what}, and {len(files)} files are given: only those of one job's ranks, or"
+        " snapshots, are shown together",
+        f"one at a time: busbw show {word(first)}; all on one page: busbw report"
+        f" {' '.join(map(word, files))}",
+    )
+
+
+def is_trace(file: str) -> bool:
+    """Whether a file begins as a trace of torch.profiler, which has the calls of one rank."""
+    from busbw.pattern.registry import detect, sources
+
+    try:
+        (source,) = sources([file])
+        with contextlib.closing(source):
+            return detect(source) == TRACE
+    except UsageError:
+        return False
 
 
 def _nodes(snapshots: Sequence[str], *, newest: bool) -> FileContent:

@@ -1,12 +1,20 @@
 """Backends beside each other as text: a table for each mode, the choice by size, and findings."""
 
 from busbw.backends.types import GRAPH, BackendsResult, BackendsRow, Choice
-from busbw.backends.verdicts import IMPRECISE, Fastest, beaten, fastest, is_precise, slower_on_all
+from busbw.backends.verdicts import IMPRECISE, Fastest, fastest, is_precise, ratio_text
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.host.rails import NicChoice
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, library, machine, micro_text, percent_text
+from busbw.ui.number_formats import (
+    bandwidth_text,
+    finding_text,
+    library,
+    machine,
+    micro_text,
+    percent_text,
+    run_problems,
+)
 
 REFUSED, WRONG = "-", "wrong"
 ONE_RANK = "SKIP    one rank: no data crosses a link, so no backend is the fastest; run two or more"
@@ -18,7 +26,8 @@ def render(result: BackendsResult, width: int | None = None) -> str:
     parts = [wrapped(f"{head(result)}\n", width)]
     for mode in result.modes():
         parts += rail_tables(result, mode, width) if result.rails else [table(result, mode, width)]
-    parts.append(wrapped("\n".join(foot(result)), width) + "\n")
+    below = [*foot(result), *(finding_text(one).rstrip() for one in result.all_findings())]
+    parts.append(wrapped("".join(f"{line}\n" for line in below), width))
     return "\n".join(parts)
 
 
@@ -50,26 +59,33 @@ def table(result: BackendsResult, mode: str, width: int | None) -> str:
 def rail_tables(result: BackendsResult, mode: str, width: int | None) -> list[str]:
     """A table for each backend: a line for each rail, a column for each size, and the bound."""
 
-    def tabled(backend: str) -> str:
-        sizes = [
-            Column(
-                title=format_size(row.size_bytes),
-                value=lambda rail, row=row: figure_text(
-                    result, row, f"{backend}@{rail.name}", mode
-                ),
-            )
-            for row in result.rows
-        ]
-        shown = [
-            Column(title="NIC", value=lambda rail: rail.name, left=True),
-            *sizes,
-            Column(title="line rate", value=_line_rate),
-        ]
+    tables = []
+    for backend in rail_backends(result):
         title = wrapped(f"{backend}, {mode_text(result, mode)}:\n", width)
-        return f"{title}{aligned(shown, result.rails, width)}"
+        tables.append(title + aligned(rail_columns(result, backend, mode), result.rails, width))
+    return tables
 
-    names = dict.fromkeys(name.partition("@")[0] for name in result.backends)
-    return [tabled(name) for name in names]
+
+def rail_backends(result: BackendsResult) -> list[str]:
+    """The backends without the names of rails."""
+    return list(dict.fromkeys(name.partition("@")[0] for name in result.backends))
+
+
+def rail_columns(result: BackendsResult, backend: str, mode: str) -> list[Column]:
+    """The columns of a backend's table; `value` takes a rail."""
+
+    def size_column(row: BackendsRow) -> Column:
+        return Column(
+            title=format_size(row.size_bytes),
+            value=lambda rail: figure_text(result, row, f"{backend}@{rail.name}", mode),
+        )
+
+    unit = "" if result.blocks else "GB/s"  # the title says it of all figures
+    return [
+        Column(title="NIC", value=lambda rail: rail.name, left=True),
+        *map(size_column, result.rows),
+        Column(title="line rate", unit=unit, value=_line_rate),
+    ]
 
 
 def _line_rate(rail: NicChoice) -> str:
@@ -121,15 +137,8 @@ def fastest_text(best: Fastest | None, default: str) -> str:
     return f"{best.backend} {ratio_text(best.ratio)}x{interval}"
 
 
-def ratio_text(ratio: float) -> str:
-    """`1.52`, `14.1`, `1458`: three significant digits, and two decimals below 10."""
-    if ratio < 10:
-        return f"{ratio:.2f}"
-    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
-
-
 def foot(result: BackendsResult) -> list[str]:
-    """The choice by size, what was left out, and where the default is beaten."""
+    """The choice by size, what it reaches of the bound, and what was left out."""
     lines = legend(result)
     if result.is_exchange:
         lines += [
@@ -138,17 +147,8 @@ def foot(result: BackendsResult) -> list[str]:
         ]
     else:
         lines.append(ONE_RANK)
-    found = [(result.default, choice) for choice in beaten(result)]
-    if result.rails:
-        found = slower_on_all(result)
-    lines += [
-        f"WARN    {name} is slower than {choice.backend}"
-        f" {_times(choice)} {_from_to(choice)}, {_mode(choice)}"
-        for name, choice in found
-    ]
     lines += bound(result)
-    if result.rows and not result.complete:
-        lines.append("the run did not end; these rows are what was measured")
+    lines += run_problems(result)
     lines += [f"left out: {name}: {reason}" for name, reason in result.left_out.items()]
     lines += refused(result)
     return lines
@@ -175,7 +175,7 @@ def bound(result: BackendsResult) -> list[str]:
 def legend(result: BackendsResult) -> list[str]:
     """What the columns mean, where it is not said elsewhere."""
     lines = []
-    if len(result.backends) > 1 and result.is_exchange and not result.rails:
+    if result.rows and len(result.backends) > 1 and result.is_exchange and not result.rails:
         lines.append(
             f"x: the time of {result.default} over that of the fastest, with its interval; `or`:"
             " they cannot be told apart"
@@ -214,17 +214,3 @@ def refused(result: BackendsResult) -> list[str]:
         f"{backend}: {counted(len(set(sizes)), 'size')} from {format_size(min(sizes))}: {why}"
         for (backend, why), sizes in reasons.items()
     ]
-
-
-def _mode(choice: Choice) -> str:
-    return "in CUDA graphs" if choice.mode == GRAPH else "eager"
-
-
-def _times(choice: Choice) -> str:
-    low, high = map(ratio_text, choice.ratio or (1.0, 1.0))
-    return f"by {high}x" if low == high else f"by {low}x to {high}x"
-
-
-def _from_to(choice: Choice) -> str:
-    first, last = format_size(choice.first_bytes), format_size(choice.last_bytes)
-    return f"at {first}" if first == last else f"from {first} to {last}"

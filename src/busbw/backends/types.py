@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.core.finding import RunFinding
 from busbw.core.result import Cell, Ideal, Outcome
 from busbw.core.sweep import SweepSpec
 from busbw.host.rails import NicChoice
@@ -132,6 +133,12 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
 
     def reached(self) -> str:
         return f", after {self.rows[-1].size_bytes} B" if self.rows else ""
+
+    def conclusions(self) -> list[RunFinding]:
+        """Wrong data, and where the default is beaten."""
+        from busbw.backends.findings import findings
+
+        return findings(self)
 
     def add(self, row: BackendsRow) -> None:
         """Add what was measured at a size, to what other rails have there."""

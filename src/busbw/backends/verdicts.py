@@ -80,6 +80,13 @@ def is_precise(cell: Cell) -> bool:
     return cell.high_s - cell.low_s <= 2 * IMPRECISE * cell.time_s
 
 
+def ratio_text(ratio: float) -> str:
+    """`1.52`, `14.1`, `1458`: three significant digits, and two decimals below 10."""
+    if ratio < 10:
+        return f"{ratio:.2f}"
+    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+
+
 def choices(result: BackendsResult) -> list[Choice]:
     """The recommended backends as ranges of sizes, by mode; none where nothing is exchanged."""
     if not result.is_exchange:

@@ -4,12 +4,14 @@ and patterns.
 Reads sweeps from files and stdin.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from busbw.api import files
 from busbw.cli import stored_runs
+from busbw.cli.options.parameters import not_empty
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
@@ -18,12 +20,21 @@ from busbw.core.result import Outcome, Result
 from busbw.host.snapshot import others_in
 from busbw.pattern.unfinished import in_pattern, is_unfinished
 from busbw.report.file_kinds import FileContent
+from busbw.transfer.types import TransferReport
 
 table_option = click.option(
     "--table",
     type=click.IntRange(1),
     default=None,
     help="which table of a log that holds several, from 1 on",
+)
+
+system_option = click.option(
+    "--system",
+    default=None,
+    callback=not_empty,
+    help="of nixlbench and ucx_perftest: the GPU and how many a host has, like h100x8, or a cloud's"
+    " host, like p5.48xlarge, with whose NICs the rates are compared",
 )
 
 
@@ -61,6 +72,28 @@ def _packed_bytes(file: str) -> bytes:
     if stored_runs.NAME.fullmatch(file):
         return stored_runs.content(file)
     return files.packed_bytes(file)
+
+
+def refused_system(system: str, name: str) -> UsageError:
+    return UsageError(
+        f"--system {system}: {name} is no output of nixlbench or ucx_perftest", "leave out --system"
+    )
+
+
+def compared_with(content: Outcome | FileContent, system: str, name: str) -> FileContent:
+    """A benchmark of transfers, compared with the NICs of a system; UsageError for another file."""
+    from busbw.api.systems import LinkOptions, given_system
+    from busbw.transfer import findings, text
+
+    given = given_system(system, "", LinkOptions())
+    if (
+        given is None
+        or not isinstance(content, FileContent)
+        or not isinstance(content.held, TransferReport)
+    ):
+        raise refused_system(system, name)
+    judged = findings.judged(content.held, given[0])
+    return replace(content, text=lambda width: text.render(judged, width), held=judged)
 
 
 # Of files that are taken from a directory, also if they are compressed.

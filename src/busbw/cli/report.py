@@ -7,15 +7,15 @@ from shlex import quote
 import click
 
 from busbw.cli import stored_runs
-from busbw.cli.file_kinds import SUFFIXES, table_option
+from busbw.cli.file_kinds import SUFFIXES, system_option, table_option
 from busbw.cli.options.parameters import File, not_a_format, not_empty
 from busbw.cli.output import exit_code
-from busbw.cli.report_files import expand, gather
+from busbw.cli.report_files import compared, expand, gather
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.core.comparison import Comparison
 from busbw.core.errors import Exit, UsageError, worst
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
 from busbw.measure.record import check_writable, save
@@ -44,6 +44,7 @@ DEFAULT = "report.html"
     help="the collective of a log that does not name it",
 )
 @table_option
+@system_option
 @click.option(
     "--sign",
     "key",
@@ -56,6 +57,7 @@ def command(
     output: str | None,
     collective: str | None,
     table: int | None,
+    system: str | None,
     key: Path | None,
 ) -> int:
     """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
@@ -78,6 +80,8 @@ def command(
             "--sign signs a file, and --output - is stdout", "name a file with --output"
         )
     sweeps, others = gather(files, collective, table)
+    if system is not None:
+        others = compared(others, system, files)
     if key is not None and others.files:
         raise UsageError(f"--sign is for sweeps, and {others.files[0][0]} is none", "leave it out")
     if sweeps:
@@ -94,7 +98,9 @@ def command(
         if key is not None:
             print_out(_sign(target, key))
     codes = [Exit.BAD if others.skipped else Exit.OK]
-    return int(worst(codes + [exit_code(result) for _, result in sweeps]))
+    results: list[Outcome] = [result for _, result in sweeps]
+    results += [one.held for _, one in others.files if isinstance(one.held, Outcome)]
+    return int(worst(codes + [exit_code(result) for result in results]))
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:

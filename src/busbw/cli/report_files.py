@@ -4,18 +4,20 @@ import itertools
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from busbw.api import files as files_api
 from busbw.check.types import CheckReport, LeftOut, left_out
-from busbw.cli.file_kinds import files_in, load, warn_of_doubts
+from busbw.cli.file_kinds import compared_with, files_in, load, refused_system, warn_of_doubts
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError
 from busbw.core.host_ranges import listed
+from busbw.core.pattern import Pattern
 from busbw.core.result import Outcome, Result
-from busbw.report.file_kinds import FileContent
+from busbw.report.file_kinds import TRANSFERS, FileContent
 from busbw.report.other_reports import OtherReports
 from busbw.report.registry import kind, render
 from busbw.report.results import kind_of
@@ -51,9 +53,14 @@ def gather(
     others: list[tuple[str, FileContent]] = []
     skipped: list[tuple[str, str]] = []
     expanded, unread = expand(files), _unread(files)
+    jobs = _traces_of_jobs(expanded)
+    merged = {name for names, _ in jobs.values() for name in names}
+    others += [(folder, pattern) for folder, (_, pattern) in jobs.items()]
     for text in unread:
         print_err(f"note: {text}; name them to have them in the report")
     for file, folder in expanded:
+        if file in merged:
+            continue
         name = "stdin" if file == "-" else file
         try:
             content = load(file, collective, table)
@@ -85,6 +92,43 @@ def gather(
         print_err(f"note: {text}; name them to have them in the report")
     kept = [(name, one) for name, one in others if name not in (*left.older, *left.copies)]
     return in_order, OtherReports(kept, skipped, unread)
+
+
+def compared(others: OtherReports, system: str, named: Sequence[str]) -> OtherReports:
+    """The files, of which benchmarks of transfers are compared with the NICs of a system;
+    UsageError without one.
+    """
+    if not any(document.title == TRANSFERS for _, document in others.files):
+        raise refused_system(system, listed(named))
+    files = [
+        (name, compared_with(one, system, name) if one.title == TRANSFERS else one)
+        for name, one in others.files
+    ]
+    return replace(others, files=files)
+
+
+def _traces_of_jobs(
+    expanded: Sequence[tuple[str, str]],
+) -> dict[str, tuple[list[str], FileContent]]:
+    """Of each directory that holds traces of several ranks of one job, these files and what they
+    are together, as `busbw show` of the directory reads them.
+    """
+    traces: dict[str, list[str]] = {}
+    for file, folder in expanded:
+        if folder and Path(file).is_file() and files_api.is_trace(file):
+            traces.setdefault(folder, []).append(file)
+    jobs = {}
+    for folder, names in traces.items():
+        if len(names) < 2:
+            continue
+        try:
+            together = files_api.several(names)
+        except UsageError:  # the files are read one by one, and their errors told
+            continue
+        held = together.held
+        if isinstance(held, Pattern) and len(held.header.ranks) == len(names):
+            jobs[folder] = (names, together)
+    return jobs
 
 
 def _left_out(others: Sequence[tuple[str, FileContent]], of_folders: set[str]) -> LeftOut:

@@ -2,14 +2,13 @@
 links, plans, snapshots, what applications sent, and benchmarks of transfers.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 import msgspec
 
 from busbw.api.files import several
-from busbw.cli.file_kinds import load, table_option
+from busbw.cli.file_kinds import compared_with, load, system_option, table_option
 from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, File, given_options, not_empty
 from busbw.cli.output import exit_code
@@ -27,7 +26,6 @@ from busbw.pattern.registry import BY_NAME, RECORD
 from busbw.pattern.replay.text import ROWS
 from busbw.report.file_kinds import FileContent
 from busbw.report.registry import VIEWS, render, view
-from busbw.transfer.types import TransferReport
 
 FORMATS_OF_PATTERNS = [name for name in FORMATS if name not in {row.name for row in VIEWS}]
 OF_PATTERNS = ("rows", "calls", "source")
@@ -73,13 +71,7 @@ OF_PATTERNS = ("rows", "calls", "source")
     help="of sweeps and replays: what NCCL ran (algorithm, protocol, channels) and how ranks are"
     " connected, where it is known",
 )
-@click.option(
-    "--system",
-    default=None,
-    callback=not_empty,
-    help="of nixlbench and ucx_perftest: the GPU and how many a host has, like h100x8, or a cloud's"
-    " host, like p5.48xlarge, with whose NICs the rates are compared",
-)
+@system_option
 @click.option("--output", type=File(written=True), help="write to this file, not to stdout")
 def command(
     files: tuple[str, ...],
@@ -121,7 +113,7 @@ def command(
     else:
         content = load(name, collective, table)
     if system is not None:
-        content = _compared_with(content, system, name)
+        content = compared_with(content, system, name)
     if isinstance(content, FileContent) and isinstance(content.held, Pattern):
         record = content.held
         _write(
@@ -136,25 +128,6 @@ def command(
     columns = None if output else width()
     _write(render(content, format_name, name, columns, ran=ran), output)
     return exit_code(content)
-
-
-def _compared_with(content: Outcome | FileContent, system: str, name: str) -> FileContent:
-    """A benchmark of transfers, compared with the NICs of a system; UsageError for another file."""
-    from busbw.api.systems import LinkOptions, given_system
-    from busbw.transfer import findings, text
-
-    given = given_system(system, "", LinkOptions())
-    if (
-        given is None
-        or not isinstance(content, FileContent)
-        or not isinstance(content.held, TransferReport)
-    ):
-        raise UsageError(
-            f"--system {system}: {name} is no output of nixlbench or ucx_perftest",
-            "leave out --system",
-        )
-    judged = findings.judged(content.held, given[0])
-    return replace(content, text=lambda width: text.render(judged, width), held=judged)
 
 
 def _refuse_options_of_patterns(name: str, format_name: str) -> None:

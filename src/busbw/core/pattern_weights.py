@@ -239,9 +239,10 @@ def _unlisted_notes(header: Header) -> list[str]:
     others = f" and {len(names) - MAX_KINDS} others" if len(names) > MAX_KINDS else ""
     share = 100 * gpu_time.unlisted_us / (gpu_time.communication_us or 1.0)
     return [
-        f"the record lacks the calls of {share:.1f} % of the communication's GPU time:"
-        f" {counted(gpu_time.unlisted_calls, 'kernel')}, {gpu_time.unlisted_us / 1e3:.3f} ms"
-        f" ({', '.join(names[:MAX_KINDS])}{others})"
+        f"{share:.1f} % of the communication's GPU time is in kernels without a recorded call:"
+        " calls in CUDA graphs, and of libraries other than NCCL, have no arguments in the trace,"
+        f" so sizes shown as - are unknown. {counted(gpu_time.unlisted_calls, 'kernel')},"
+        f" {gpu_time.unlisted_us / 1e3:.3f} ms: {', '.join(names[:MAX_KINDS])}{others}"
     ]
 
 

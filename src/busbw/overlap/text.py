@@ -5,7 +5,7 @@ from busbw.core.sizes import format_size
 from busbw.overlap.types import OverlapResult, OverlapRow, OverlapSide
 from busbw.stats.rank_tests import Shift
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import library, machine, time_text
+from busbw.ui.number_formats import finding_text, library, machine, run_problems, time_text
 
 DROP_ORDER = ("load alone", "alone")
 
@@ -13,7 +13,8 @@ DROP_ORDER = ("load alone", "alone")
 def render(result: OverlapResult, width: int | None = None) -> str:
     """The whole result."""
     table = aligned(columns(result), result.rows, width, DROP_ORDER)
-    return "\n".join([wrapped(f"{head(result)}\n", width), table, wrapped(foot(result), width)])
+    below = foot(result) + "".join(map(finding_text, result.all_findings()))
+    return "\n".join([wrapped(f"{head(result)}\n", width), table, wrapped(below, width)])
 
 
 def head(result: OverlapResult) -> str:
@@ -55,7 +56,7 @@ def gain_text(row: OverlapRow) -> str:
 
 
 def foot(result: OverlapResult) -> str:
-    """What the columns mean, and wrong data."""
+    """What the columns mean, and whether the run ended."""
     lines = [
         f"load: {result.load_text}",
         "beside: while the other one runs all the time, over the time alone",
@@ -67,8 +68,5 @@ def foot(result: OverlapResult) -> str:
             "> or ?: the other side ended before, so that the slowdown beside it is larger, and the"
             " gain is unknown"
         )
-    if result.rows and not result.complete:
-        lines.append("the run did not end; these rows are what was measured")
-    if result.is_wrong:
-        lines.append("FAIL    the collective gave wrong data beside the load")
+    lines += run_problems(result)
     return "\n".join(lines) + "\n"

@@ -54,9 +54,9 @@ def _steps(record: Pattern) -> list[Element]:
 
 
 def _bar(line: text.PatternLine) -> Bar:
-    label = f"{line.kernel or text.function(line)} {text.size_text(line)}"
-    if line.row.dtype:
-        label += f" {line.row.dtype}"
+    size = text.size_text(line)
+    facts = [line.kernel or text.function(line), size.removeprefix("-"), line.row.dtype]
+    label = " ".join(filter(None, facts))
     figure = f"{percent_text(line.weight, line.total)} %, {counted(line.row.calls, 'call')}"
     return Bar(label, [line.weight], figure)
 

@@ -7,7 +7,7 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.pattern import GpuTime
 from busbw.core.serving import PhaseSteps, ServingSteps, StepCalls
 from busbw.core.sizes import counted, format_size
-from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.columns import Column, aligned, cut_in_middle, wrapped
 from busbw.ui.number_formats import percent_text, time_text
 
 DROP_ORDER = ("duration",)
@@ -38,7 +38,7 @@ def _share(steps: PhaseSteps) -> str:
 def _function(line: PhaseCalls) -> str:
     collective = COLLECTIVES.get(line.calls.function)
     name = collective.name if collective else line.calls.function
-    return name or line.calls.kernel[:_KERNEL_WIDTH]
+    return name or cut_in_middle(line.calls.kernel, _KERNEL_WIDTH)
 
 
 PHASES: tuple[Column, ...] = (

@@ -23,7 +23,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.pattern import serving_text
 from busbw.pattern.lateness import text as late
 from busbw.pattern.replay.text import ROWS, hidden_rows_line
-from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.columns import Column, aligned, cut_in_middle, wrapped
 from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
 
 DEFAULT_WIDTH = 80
@@ -123,7 +123,11 @@ def _time(field: str) -> Callable[[PatternLine], str]:
 
 COLUMNS: tuple[Column, ...] = (
     Column(title="function", value=function, left=True),
-    Column(title="kernel", value=lambda line: line.kernel[:_KERNEL_WIDTH] or "-", left=True),
+    Column(
+        title="kernel",
+        value=lambda line: cut_in_middle(line.kernel, _KERNEL_WIDTH) or "-",
+        left=True,
+    ),
     Column(title="bytes", value=size_text),
     Column(title="type", value=lambda line: line.row.dtype or "-", left=True),
     Column(title="op", value=lambda line: line.row.op or "-", left=True),

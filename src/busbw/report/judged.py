@@ -13,7 +13,7 @@ from busbw.core.comparison import Comparison
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.host_ranges import fold
 from busbw.core.link_samples import WatchInterval
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.core.sizes import format_size
 from busbw.history.comparison_text import summary
 from busbw.job.live.episodes import key
@@ -42,8 +42,7 @@ class JudgedFile:
 
 def of_sweep(result: Result, source: str) -> CheckReport:
     """The findings of a run, on all its hosts."""
-    hosts = fold(device.host for device in result.world.devices if device.host)
-    return CheckReport(host=hosts, source=source, findings=_of_run(result.findings))
+    return CheckReport(host=_hosts(result), source=source, findings=_of_run(result.findings))
 
 
 def of_document(document: FileContent) -> list[CheckReport]:
@@ -54,8 +53,29 @@ def of_document(document: FileContent) -> list[CheckReport]:
         return [_of_watch(host.host, host.intervals) for host in by_host(watched)]
     if job := document.intervals_of(JobInterval):
         return _of_job_watch(job)
+    if isinstance(document.held, Outcome):
+        return [_of_outcome(document.held)]
     judge = JUDGES.get(type(document.held))
     return judge(document.held) if judge else []
+
+
+def _of_outcome(result: Outcome) -> CheckReport:
+    """The findings of a run of any kind, on all its hosts; it passes if it ended without a fault
+    that they name.
+    """
+    found = result.all_findings()
+    if result.wrong() and not any(one.verdict is Verdict.FAIL for one in found):
+        found.append(RunFinding("data", Verdict.FAIL, "wrong data"))
+    ended = result.complete and result.measured
+    return CheckReport(
+        host=_hosts(result),
+        findings=_of_run(found),
+        verdict=Verdict.PASS if ended and not found else Verdict.UNKNOWN,
+    )
+
+
+def _hosts(result: Outcome) -> str:
+    return fold(device.host for device in result.world.devices if device.host)
 
 
 def _of_watch(host: str, intervals: Sequence[WatchInterval]) -> CheckReport:

@@ -13,6 +13,7 @@ from busbw.check.types import CheckReport, ClusterReport, node_names
 from busbw.core.comparison import Comparison
 from busbw.core.link_samples import WatchInterval
 from busbw.core.pattern import Pattern
+from busbw.core.result import Outcome
 from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
@@ -26,8 +27,9 @@ from busbw.report.file_kinds import FileContent
 from busbw.report.judged import JudgedFile, of_document
 from busbw.report.worst import worst
 from busbw.tune.types import Tuning
-from busbw.ui.html.element import framed, section, tag
+from busbw.ui.html.element import findings, framed, section, tag
 from busbw.ui.html.table import scroll
+from busbw.ui.number_formats import run_problems
 from busbw.watch import html as watch_html
 
 # The parts of a section, by what its file holds; others have `parts` of their own, or the text of
@@ -66,11 +68,15 @@ class OtherReports:
         return link_html.STYLE if tests_of_links else ""
 
     def warnings(self) -> list[Element]:
-        """A paragraph for each file that was skipped."""
-        return [
-            tag("p", f"{name} was skipped: {reason}.", class_="warning")
-            for name, reason in self.skipped
+        """A paragraph for each file that was skipped, each run that did not end, and each error."""
+        texts = [f"{name} was skipped: {reason}" for name, reason in self.skipped]
+        texts += [
+            f"{name}: {problem}"
+            for name, document in self.files
+            if isinstance(document.held, Outcome)
+            for problem in run_problems(document.held)
         ]
+        return [tag("p", f"{text}.", class_="warning") for text in texts]
 
     def notes(self) -> list[Element]:
         return [tag("p", f"{text}.", class_="note") for text in self.unread]
@@ -118,12 +124,13 @@ def page(others: OtherReports) -> bytes:
     sections = others.sections()
     if len(sections) == 1:
         sections[0].set("class", ONLY)
+    warnings = others.warnings()
     header = tag(
         "header",
         tag("h1", title),
         tag("p", _files_text(others), class_="facts-line"),
-        *others.warnings(),
-        *worst(others.judged(), well=not others.skipped),
+        *warnings,
+        *worst(others.judged(), well=not warnings),
         *others.notes(),
     )
     main = tag("main", header, *sections)
@@ -161,7 +168,10 @@ def _parts(document: FileContent, prefix: str) -> list[Element]:
     if isinstance(document.held, Pattern):
         return pattern_html.pattern(document.held, prefix)
     if document.parts is not None:
-        return [_prefixed(part, prefix) for part in document.parts()]
+        parts_of_run = [_prefixed(part, prefix) for part in document.parts()]
+        if isinstance(document.held, Outcome) and (found := document.held.all_findings()):
+            parts_of_run.append(section("Findings", findings(found), level="h3"))
+        return parts_of_run
     parts = PARTS.get(type(document.held))
     if parts is not None:
         return parts(document.held)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from busbw.check.groups import FindingGroup, group
-from busbw.check.types import grade, node_names
+from busbw.check.types import CheckReport, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
@@ -29,15 +29,19 @@ def worst(families: Sequence[Sequence[JudgedFile]], *, well: bool) -> Iterator[E
         yield tag("ul", *cards, class_="findings", aria_label=TITLE)
         if len(faults) > MOST:
             yield tag("p", f"{len(faults) - MOST} more are in the sections of their files.")
-    else:
-        passed = sum(
-            finding.verdict is Verdict.PASS
-            for family in families
-            for judged in family
-            for finding in judged.report.findings
-        )
-        if passed and well:
-            yield tag("p", f"Nothing is wrong: {counted(passed, 'finding')} passed.")
+    elif well:
+        yield from _nothing_wrong([judged.report for family in families for judged in family])
+
+
+def _nothing_wrong(reports: Sequence[CheckReport]) -> Iterator[Element]:
+    """A line, if anything was judged."""
+    passed = sum(
+        finding.verdict is Verdict.PASS for report in reports for finding in report.findings
+    )
+    if passed:
+        yield tag("p", f"Nothing is wrong: {counted(passed, 'finding')} passed.")
+    elif any(report.verdict is Verdict.PASS for report in reports):
+        yield tag("p", "Nothing is wrong.")
 
 
 def _faults(family: Sequence[JudgedFile]) -> list[tuple[FindingGroup, list[JudgedFile]]]:

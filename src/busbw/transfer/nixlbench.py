@@ -2,8 +2,9 @@
 
 `printStats` in src/utils/utils.cpp makes the table. GB is 10^9 bytes. `Avg Lat.` is the time of a
 thread divided by its requests and by the blocks of a request, so it is no latency of a request;
-that is `Avg Tx`, from posting it to its end, which is printed since 0.5.1. Before 1.1 `Avg Lat.`
-was also divided by the number of threads.
+that is `Avg Tx`, from the return of its post to its end, which is printed since 0.5.1. `Avg Lat.`
+also has the time of preparing and posting, so of one block at a time it is the longer one. Before
+1.1 it was also divided by the number of threads.
 """
 
 import math

@@ -10,6 +10,13 @@ from busbw.ui.number_formats import bandwidth_text, finding_text, text_or_unknow
 
 DROP_ORDER = ("median", "all pairs (GB/s)", "request")
 TENTHS_BELOW_S = 1e-4  # above, time_text has no more digits
+# since 0.5.1, when `request` came: execTransferLoop and printStats of nixlbench
+MEANINGS = (
+    "# time per block: the whole time of a thread, with preparing and posting its requests, over"
+    " all their blocks\n"
+    "# request: from the return of its post to its end, mean; 99 %: what 99 % of requests"
+    " take at most\n"
+)
 DERIVED = (
     "# sizes follow from rate and time; ucx_perftest's server prints them, and the kind of memory\n"
 )
@@ -24,9 +31,10 @@ def render(report: TransferReport, width: int | None = None) -> str:
         number_text = f"table {number + 1}: " if len(report.runs) > 1 else ""
         parts.append(wrapped(f"# {number_text}{described(report, run)}\n", width))
         parts.append(aligned(list(_columns(report, run, rows)), rows, width, DROP_ORDER) + "\n")
-    derived = DERIVED if any(row.derived for row in report.rows) else ""
+    notes = MEANINGS if any(row.request_s is not None for row in report.rows) else ""
+    notes += DERIVED if any(row.derived for row in report.rows) else ""
     findings = "".join(wrapped(finding_text(finding), width) for finding in report.findings)
-    return "".join(parts) + wrapped(derived, width) + findings
+    return "".join(parts) + wrapped(notes, width) + findings
 
 
 def described(report: TransferReport, run: TransferRun) -> str:

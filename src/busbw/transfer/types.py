@@ -62,7 +62,7 @@ class Transfer(msgspec.Struct, kw_only=True, omit_defaults=True):
     ] = None
     time_s: Annotated[float, Meta(description="mean time of a thread for each block or message")]
     request_s: Annotated[
-        float | None, Meta(description="mean time from posting a request to its end")
+        float | None, Meta(description="mean time from the return of a request's post to its end")
     ] = None
     median_s: Annotated[
         float | None, Meta(description="median of the times, of tests of latency alone")

@@ -9,6 +9,7 @@ from busbw.core.result import Result
 
 _CHECK = re.compile(r"\[(BW\d+) (\S+)\]$")  # a check's id and name stay together
 _COMMA = re.compile(r",(?=\S)")
+_CUT = "..."
 _BREAK = "\v"  # white space to textwrap, and in no text
 # `PASS    `, `peak   `, `        fix: `: what follows a line break is indented by its length
 LABEL = re.compile(r"[A-Z]{4,7} +|NO DATA +|\S+ {2,}| *")
@@ -56,6 +57,14 @@ def fitting(
             break
         kept = [index for index in kept if columns[index].title != title]
     return kept
+
+
+def cut_in_middle(text: str, width: int) -> str:
+    """The text in at most `width` characters: names of kernels differ at their ends."""
+    if len(text) <= width:
+        return text
+    kept = width - len(_CUT)
+    return f"{text[: kept // 2]}{_CUT}{text[kept // 2 - kept :]}"
 
 
 def line(columns: Sequence[Column], texts: Iterable[str]) -> str:

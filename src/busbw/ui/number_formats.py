@@ -233,6 +233,13 @@ def problems(result: Result) -> list[str]:
     return sentences + [f"error: {error}" for error in result.errors]
 
 
+def run_problems(result: Outcome) -> list[str]:
+    """That a run did not end, and its errors, a sentence each."""
+    kept = "these rows are what was measured" if result.measured else "nothing was measured"
+    unended = [] if result.complete else [f"the run did not end; {kept}"]
+    return unended + [f"error: {error}" for error in result.errors]
+
+
 def sparkline(values: Sequence[float]) -> str:
     """One bar per value, from the lowest for 0 to the highest for the largest; ' ' for nan."""
     top = max(filter(math.isfinite, values), default=0.0)

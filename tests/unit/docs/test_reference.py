@@ -9,11 +9,13 @@ from typing import Union
 import msgspec
 import pytest
 
+from busbw.backends.findings import BACKENDS_FINDINGS
 from busbw.core import json_codec
 from busbw.core.finding import LOG_FINDINGS
 from busbw.core.result import Cell
 from busbw.model.findings import rules
 from busbw.moe.findings import MOE_FINDINGS
+from busbw.overlap.types import OVERLAP_FINDINGS
 from busbw.report import read
 from busbw.report.results import structures
 
@@ -85,4 +87,5 @@ def test_every_finding_has_a_row_in_the_reference(generate: ModuleType, recorded
         if line.startswith("| `")
     ]
     assert finding_ids == set(LOG_FINDINGS)
-    assert rows == [*(rule.id for rule in rules()), *MOE_FINDINGS, *LOG_FINDINGS]
+    of_kinds = [*MOE_FINDINGS, *BACKENDS_FINDINGS, *OVERLAP_FINDINGS, *LOG_FINDINGS]
+    assert rows == [*(rule.id for rule in rules()), *of_kinds]

@@ -1,5 +1,6 @@
 """The sections of files that are not sweeps: plots, tables and folded nodes instead of text."""
 
+import json
 import re
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -95,6 +96,46 @@ def test_half_a_watch_is_named_and_left_out(
     assert "half.jsonl: busbw.watch/1: " in capsys.readouterr().err
     assert [words(title) for title in named(root, "h2")] == [
         f"Link counters: {tmp_path}/whole.jsonl"
+    ]
+
+
+def trace(rank: int) -> str:
+    """What torch.profiler writes on one of two ranks of vLLM whose calls are in CUDA graphs."""
+    kernel = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    common = {"ph": "X", "ts": 10.0, "dur": 5.0, "pid": rank, "tid": 7}
+    events = [
+        common | {"cat": "gpu_user_annotation", "name": "execute_context_1(64)_generation_0(0)"},
+        common | {"cat": "kernel", "name": kernel, "args": {"device": rank, "stream": 7}},
+    ]
+    world = {"backend": "nccl", "rank": rank, "world_size": 2}
+    return json.dumps({"schemaVersion": 1, "distributedInfo": world, "traceEvents": events})
+
+
+def test_the_traces_of_all_ranks_in_a_folder_are_one_section(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for rank in (0, 1):
+        (folder / f"rank{rank}.json").write_text(trace(rank))
+    code, root = report(tmp_path, folder)
+    assert code == 0
+    assert [words(title) for title in named(root, "h2")] == [f"Pattern: {folder}"]
+    assert "2 ranks" in words(root) and "was read" not in words(root)
+    assert [words(label) for label in named(root, "span", "bar-label")] == [
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+    ]
+    kernels = [words(cell) for cell in named(root, "td") if "nccl" in words(cell)]
+    assert kernels == ["ncclDevKernel_A...Sum_bf16_RING_LL"]
+
+
+def test_traces_of_one_rank_are_sections_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name in ("before", "after"):
+        (folder / f"{name}.json").write_text(trace(0))
+    _, root = report(tmp_path, folder)
+    assert [words(title) for title in named(root, "h2")] == [
+        f"Pattern: {folder}/after.json",
+        f"Pattern: {folder}/before.json",
     ]
 
 

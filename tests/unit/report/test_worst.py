@@ -11,6 +11,7 @@ import pytest
 from nodes_and_watches import node_snapshots, watched_lines
 
 from busbw.api import files
+from busbw.backends.types import BackendsResult, BackendsRow, BackendTime
 from busbw.check.trend.types import Growth, OutlierLink, TrendReport
 from busbw.check.types import (
     CheckReport,
@@ -23,13 +24,17 @@ from busbw.check.types import (
 )
 from busbw.cli.main import guarded
 from busbw.core.finding import RunFinding, Verdict
-from busbw.core.result import Result
+from busbw.core.result import Cell, Outcome, Result
+from busbw.core.sweep import SweepSpec
 from busbw.job.types import JobReport
 from busbw.link.types import LinkReport, LinkSpec, Suspect, SuspectReport
+from busbw.moe.types import MoeResult
+from busbw.overlap.types import OverlapResult, OverlapRow, OverlapSide
 from busbw.report import other_reports
 from busbw.report.file_kinds import FileContent
 from busbw.report.other_reports import OtherReports
 from busbw.report.page import page
+from busbw.report.results import render
 from busbw.stats.compare import compare
 
 Make = Callable[..., Result]
@@ -182,6 +187,99 @@ def test_one_line_says_that_nothing_is_wrong(make: Make) -> None:
     assert beginning(page([("a.json", make())])) == []  # nothing was judged
     assert beginning(page([("a.json", make(findings=[right], errors=["rank 1 is lost"]))])) == [
         "Error: rank 1 is lost."
+    ]
+
+
+def of_report(tmp_path: Path, *results: Outcome) -> list[str]:
+    """What the page of `busbw report` begins with for these results, `0.json` and on."""
+    names = [tmp_path / f"{number}.json" for number in range(len(results))]
+    for name, result in zip(names, results, strict=True):
+        name.write_text(render(result))
+    target = tmp_path / "page.html"
+    code = guarded(["report", *map(str, names), "--output", str(target)])
+    assert code == int(any(result.wrong() for result in results))
+    return [text.replace(f"{tmp_path}/", "") for text in beginning(target.read_bytes())]
+
+
+def moe() -> MoeResult:
+    found = files.load(RECORDED / "moe/moe.json")
+    assert isinstance(found, MoeResult)
+    return found
+
+
+def backends(default: str = "nccl") -> BackendsResult:
+    """Two backends at one size, of which nccl takes half of the other's time."""
+    cells = {
+        name: Cell(time_s=time_s, algbw=1.0, busbw=1.0, wrong=0, samples_s=[time_s] * 20)
+        for name, time_s in (("nccl", 1.0), ("two-shot", 2.0))
+    }
+    times = [BackendTime(backend=name, mode="eager", cell=cell) for name, cell in cells.items()]
+    return BackendsResult(
+        spec=SweepSpec(collective="all_reduce"),
+        default=default,
+        rows=[BackendsRow(size_bytes=1024, times=times)],
+        complete=True,
+    )
+
+
+def overlap() -> OverlapResult:
+    side = OverlapSide(operations=1, alone_s=[1.0, 1.1], beside_s=[1.5, 1.6])
+    row = OverlapRow(size_bytes=1024, ctas=0, collective=side, load=side)
+    return OverlapResult(spec=SweepSpec(collective="all_reduce"), rows=[row], complete=True)
+
+
+def with_wrong_data(result: Outcome) -> Outcome:
+    """The result as an older busbw wrote it: without a finding on its wrong data."""
+    match result:
+        case MoeResult():
+            result.rows[0].wrong = 5
+        case BackendsResult():
+            result.rows[0].times[0].cell.wrong = 5
+        case OverlapResult():
+            result.is_wrong = True
+    return result
+
+
+@pytest.mark.parametrize(
+    ("make_result", "wrong"),
+    [
+        (moe, "fail 5 elements wrong, first in dispatch of "),
+        (backends, "fail nccl gave wrong data at 1 KiB, eager "),
+        (overlap, "fail the collective gave wrong data beside the load "),
+    ],
+)
+def test_runs_of_every_kind_are_heard(
+    make_result: Callable[[], Outcome], wrong: str, tmp_path: Path
+) -> None:
+    assert of_report(tmp_path, make_result()) == ["Nothing is wrong."]
+    (said,) = of_report(tmp_path, with_wrong_data(make_result()))
+    assert said.startswith(wrong) and said.endswith("0.json")
+    written = make_result()
+    written.findings = [RunFinding("tcp", Verdict.WARN, "packets were lost", fix="see the switch")]
+    assert of_report(tmp_path, written) == ["warn packets were lost " + place(written)]
+    page_text = (tmp_path / "page.html").read_text()
+    assert page_text.count("see the switch") == 1
+
+
+def place(result: Outcome) -> str:
+    hosts = list(dict.fromkeys(device.host for device in result.world.devices))
+    return f"on {hosts[0]}, 0.json" if hosts else "0.json"
+
+
+def test_the_failure_of_one_file_stands_before_the_warning_of_another(tmp_path: Path) -> None:
+    said = of_report(tmp_path, backends("two-shot"), with_wrong_data(overlap()))
+    assert [text.partition(" ")[0] for text in said] == ["fail", "warn"]
+    assert said[1] == "warn two-shot is slower than nccl by 2.00x at 1 KiB, eager 0.json"
+
+
+def test_a_run_that_did_not_end_is_named(tmp_path: Path) -> None:
+    cut, empty = overlap(), backends()
+    cut.complete, cut.errors = False, ["interrupted"]
+    empty.complete, empty.rows = False, []
+    assert of_report(tmp_path, cut, empty) == [
+        "0.json: the run did not end; these rows are what was measured.",
+        "0.json: error: interrupted.",
+        "1.json: the run did not end; nothing was measured.",
     ]
 
 

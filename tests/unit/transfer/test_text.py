@@ -21,6 +21,10 @@ SHOWN = """\
  1 MiB      8  45.72         91.7 us  733.1 us  879.7 us
 16 MiB      8  46.92        1.430 ms  11.44 ms  13.73 ms
 
+# time per block: the whole time of a thread, with preparing and posting its
+  requests, over all their blocks
+# request: from the return of its post to its end, mean; 99 %: what 99 % of
+  requests take at most
 WARN    1 table did not end: these are the rows so far  [transfer.end]
 PASS    at the plateau: the rate hardly grows any more at 8 x 16 MiB
         [transfer.plateau]
@@ -132,6 +136,26 @@ def test_a_report_has_its_text_and_its_findings(tmp_path: Path) -> None:
     content = page.read_text()
     assert "Benchmark of transfers" in content
     assert "1 table did not end" in content
+
+
+def test_a_report_is_compared_with_the_nics_of_a_system(tmp_path: Path, capsys) -> None:
+    bench, page = tmp_path / "bench.txt", tmp_path / "page.html"
+    bench.write_text(output())
+    arguments = ("report", str(bench), "--system", "h100x8", "--output", str(page))
+    assert guarded(arguments) == 0
+    assert "46.92 GB/s is 48 % of what 2 NICs of h100x8 can carry" in page.read_text()
+    assert "not compared with a NIC" not in page.read_text()
+    bench.write_text("busbw-tuner-table 1\n4 * all_reduce 1 2 Ring LL 8\n")
+    assert guarded(arguments) == 2
+    assert "is no output of nixlbench or ucx_perftest" in capsys.readouterr().err
+
+
+def test_two_outputs_are_shown_one_at_a_time(shown, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text(output())
+    _, errors, code = shown(output(), "other.txt")
+    assert code == 2
+    assert "error: bench.txt: benchmark of transfers, and 2 files are given" in errors
+    assert "all on one page: busbw report bench.txt other.txt" in errors
 
 
 def test_in_python_it_has_rows_and_a_line(tmp_path: Path) -> None:

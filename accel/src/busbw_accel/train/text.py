@@ -50,6 +50,8 @@ def header(
     counts = ""
     if iterations:
         steps = f"{spec.iters} iterations of {spec.steps} steps"
+        if any("every=" in method for method in spec.methods):
+            steps += " or a multiple of every"
         counts = f"; {steps} after {spec.warmup} of warm-up{turns}"
     text = (
         f"# {spec.model}: {training.parameters:,} parameters,"
@@ -90,7 +92,8 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     """The table, the step on a perfect network, errors and findings."""
     names = result.training.methods
     table = "\n" + aligned(columns(result), names, width, DROP_ORDER) if names else ""
-    return table + wrapped(notes(result, explain=UNMEASURABLE in table), width)
+    below = notes(result, explain=UNMEASURABLE in table)
+    return table + wrapped(below + "".join(map(finding_text, result.findings)), width)
 
 
 def notes(result: TrainResult, *, explain: bool) -> str:
@@ -98,8 +101,7 @@ def notes(result: TrainResult, *, explain: bool) -> str:
     text = UNMEASURABLE_NOTE if explain else ""
     text += _below(result.training)
     text += contradiction(result) or _unclear(result)
-    text += "".join(f"error: {error}\n" for error in result.errors)
-    return text + "".join(map(finding_text, result.findings))
+    return text + "".join(f"error: {error}\n" for error in result.errors)
 
 
 def contradiction(result: TrainResult) -> str:
