@@ -3,7 +3,8 @@ benchmarks/codec_cost.py [ELEMENTS ...]`.
 
 One rank exchanges with itself, so the network costs nothing. Medians over 20 calls by CUDA events,
 with the second smallest and second largest. Each call first copies the gradient, which the exchange
-overwrites; the figures include that copy.
+overwrites; the figures include that copy. Of `exact`, whose own row is not coded, the figures are
+those of its coder without a copy, and include the host's wait.
 """
 
 import itertools
@@ -14,7 +15,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from busbw_accel.codecs import codec_for, kernels
+from busbw_accel.codecs import codec_for, coder, kernels
 from busbw_accel.mesh import make
 from busbw_accel.settings import Settings
 
@@ -52,6 +53,16 @@ def exchanged(codec, part, gradient, line, state, steps) -> None:
     codec.exchange(part.copy_(gradient), line, state, next(steps))
 
 
+def show_coder(gradient: torch.Tensor, show: Callable[[str, str], None]) -> None:
+    """The time that coding a gradient takes in each format, and back."""
+    narrow = gradient.bfloat16()
+    for name, row in {"fp32": gradient, "fp32 of bf16": narrow.float(), "bf16": narrow}.items():
+        coded, out = coder.encode(row), torch.empty_like(row)
+        share = coded.numel() / row.nbytes
+        show(f"exact, {name} to {share:.3f} of its bytes:", timed(partial(coder.encode, row)))
+        show(f"exact, {name}, back:", timed(partial(coder.decode, coded, out)))
+
+
 def main(lengths: list[int]) -> None:
     """Prints a line for each figure."""
     dist.init_process_group("cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
@@ -63,6 +74,7 @@ def main(lengths: list[int]) -> None:
         show = partial(print, f"{length} elements,")
         show("a copy:", timed(partial(part.copy_, gradient)))
         show("torch.topk 1 %:", timed(partial(torch.topk, magnitude, length // 100, sorted=False)))
+        show_coder(gradient, show)
         for (name, settings), usable in itertools.product(
             CODECS.items(), (in_kernels, lambda _: False)
         ):

@@ -6,7 +6,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -91,8 +91,8 @@ class CommWorker:
 
         `flat` is one-dimensional and contiguous. It holds the gradients of the parameters `names`,
         which have these `shapes`. Complex numbers are exchanged as pairs of real ones. `last`:
-        nothing is left to compute in this step. On a GPU the work is queued on the worker's stream;
-        on a CPU a thread does it.
+        nothing is left to compute in this step. On a GPU the work is queued on the worker's stream,
+        by a thread if a codec waits for the device; on a CPU a thread does it.
 
         Returns:
             A future of `flat`. It raises the exception of a failed exchange.
@@ -115,19 +115,23 @@ class CommWorker:
         failure of the worker again.
         """
         self.ready()
-        if tensor.device.type == "cuda":
+        if tensor.is_cuda and not any(codec.waits for codec in self.settings.codecs):
             return self._run_on_stream(tensor, work)
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+            devices=[tensor.device] if tensor.is_cuda else None
+        )
+        in_order = self._after_now(tensor) if tensor.is_cuda else nullcontext
 
         def job() -> bool:
             try:
-                result = work()
+                with in_order():
+                    result = work()
+                    # On a GPU this records an event on the stream.
+                    future.set_result(tensor if result is None else result)
             except Exception as error:  # noqa: BLE001 - it is set on the future
                 # Jobs that are queued behind a failure get the same error.
                 self._failure = self._failure or self._explain(error)
                 future.set_exception(self._failure)
-            else:
-                future.set_result(tensor if result is None else result)
             return True
 
         self._job_queue().put(job)
@@ -164,21 +168,35 @@ class CommWorker:
     def _run_on_stream(
         self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
     ) -> torch.futures.Future[torch.Tensor]:
-        device = tensor.device
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device, URGENT)
-        side = self._streams[device]
-        side.wait_stream(torch.cuda.current_stream(device))
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
-        with torch.cuda.stream(side):
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[tensor.device])
+        with self._after_now(tensor)():
             with self.explaining():
                 result = work()
             # This records an event on the stream; the host does not wait.
             future.set_result(tensor if result is None else result)
+        return future
+
+    def _after_now(self, tensor: torch.Tensor) -> Callable[[], AbstractContextManager[object]]:
+        """A context of the worker's stream, after what this thread has queued on its own so far.
+
+        The stream may use the memory of `tensor`.
+        """
+        device = tensor.device
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device, URGENT)
+        side = self._streams[device]
+        queued = torch.cuda.current_stream(device).record_event()
         parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
         for part in parts:
             part.record_stream(side)
-        return future
+
+        @contextmanager
+        def entered() -> Iterator[None]:
+            side.wait_event(queued)
+            with torch.cuda.stream(side):
+                yield
+
+        return entered
 
     def _job_queue(self) -> "queue.SimpleQueue[_Job]":
         if self._jobs is None:

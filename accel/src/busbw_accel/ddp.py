@@ -107,7 +107,8 @@ class Attached(Attachment):
         flat, places = gradient.flat, gradient.places
         one_dim = [number for number, place in enumerate(places) if place.one_dim]
         method = self.settings.method_for(flat.nbytes, last=gradient.last)
-        exchange_whole = method == DENSE or BY_NAME[method].needs_matrices
+        codec = BY_NAME[method]
+        exchange_whole = not codec.loss or codec.needs_matrices
         if exchange_whole or not self.settings.dense_below_2d or not one_dim:
             self.worker.exchange(flat, gradient.names, gradient.shapes, last=gradient.last)
         else:

@@ -179,6 +179,7 @@ def conserved(changing: bool = False, crosses: bool = False, **words: Any) -> di
 
 dense = scenario(exchange_once)
 dense_bf16 = scenario(exchange_once, wire="bf16")
+exact = scenario(exchange_once, method="exact")
 int8 = scenario(exchange_once, method="int8")
 int4 = scenario(exchange_once, method="int4")
 topk = scenario(exchange_once, method="topk", ratio=0.05)

@@ -80,7 +80,13 @@ def test_every_rank_has_the_same_bits(job, name):
 # The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several
 # additions), and to 254 and 14 steps of a block's largest, twice.
 @for_each(
-    dense=1e-6, dense_bf16=1e-2, int8=3e-2, int4=0.5, topk_all=1e-6, powersgd_without_a_matrix=1e-6
+    dense=1e-6,
+    dense_bf16=1e-2,
+    exact=1e-6,
+    int8=3e-2,
+    int4=0.5,
+    topk_all=1e-6,
+    powersgd_without_a_matrix=1e-6,
 )
 def test_the_average_is_right(job, name, limit):
     assert max(result[name]["error"] for result in job[1]) < limit

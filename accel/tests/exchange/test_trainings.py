@@ -13,6 +13,7 @@ JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 METHODS = [
     "dense",
     "bf16",
+    "exact",
     "int8",
     "int4",
     "int4_and_factors_last",
@@ -38,6 +39,7 @@ FEATURES = [
 TWO_HOSTS = {
     "plain",
     "dense",
+    "exact",
     "int8",
     "int4_and_factors_last",
     "topk_everything",

@@ -103,6 +103,10 @@ def int8() -> dict[str, Any]:
     return trained(method="int8")
 
 
+def exact() -> dict[str, Any]:
+    return trained(method="exact")
+
+
 def int4() -> dict[str, Any]:
     return trained(method="int4")
 

@@ -115,6 +115,7 @@ UNTRACED = (
         "DDP counts no bytes: four for each of 445,000 parameters",
     ),
     ("dynamic_table_1xh100_202611", r"NVIDIA's dynamicemb", "figures of other projects' records"),
+    ("exact_coding_2cpu_202611", r"4 ranks send$", COMPUTED),
     ("history_rates_202611", r"defaults", SETTING),
     ("history_rates_202611", r"hide the slow size", COMPUTED),
     ("link_2cpu_202611", r"^Simulated", SETTING),

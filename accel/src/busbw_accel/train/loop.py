@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from busbw_accel.train.models import Model
@@ -30,7 +31,9 @@ class TrainingLoop:
     ) -> None:
         self.spec, self.device, self.net = spec, device, net
         assert model.samples is not None
-        samples = model.samples(spec, torch.Generator().manual_seed(SEED))
+        # Ranks have samples of their own: equal gradients would have short sums.
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        samples = model.samples(spec, torch.Generator().manual_seed(SEED + rank))
         self.inputs, self.targets = (part.to(device) for part in samples)
         self.optimizer, self.scaler = optimizer or optimizer_for(net), scaler
         self.loss = torch.zeros(())

@@ -49,11 +49,15 @@ def test_codec_is_a_method_of_train_and_plan(codec):
             False,
             True,
             (
-                "none bf16 int8 int8+host int4 int4+host int4+last=powersgd+matrix_rank=16 powersgd"
-                " topk+ratio=0.1 topk"
+                "none bf16 exact exact+host int8 int8+host int4 int4+host"
+                " int4+last=powersgd+matrix_rank=16 powersgd topk+ratio=0.1 topk"
             ),
         ),
-        (True, False, "none 2d 2d+bf16 2d+int8 2d+int4 powersgd 2d+topk+ratio=0.1 2d+topk"),
+        (
+            True,
+            False,
+            "none 2d 2d+bf16 2d+exact 2d+int8 2d+int4 powersgd 2d+topk+ratio=0.1 2d+topk",
+        ),
     ],
 )
 def test_plan_tries_the_variants_of_each_codec(rows, host, tried_methods):

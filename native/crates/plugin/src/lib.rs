@@ -6,6 +6,7 @@
 //! BUSBW_CAPTURE is set or `busbw run` asks what NCCL runs.
 
 mod call_clock;
+mod coding;
 mod entry;
 mod error_text;
 mod exchanges;

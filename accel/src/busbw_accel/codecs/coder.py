@@ -1,0 +1,86 @@
+"""The coder of a row: Triton on GPUs; on CPUs busbw-native or, without it, torch.
+
+All give the same bytes, see `exponents`.
+"""
+
+import ctypes
+import os
+from functools import cache
+
+import torch
+
+from busbw.core import native
+from busbw.core.errors import NoMeasurement
+from busbw_accel.codecs import exponents, kernels
+
+_Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
+
+
+def encode(row: torch.Tensor) -> torch.Tensor:
+    """The bytes of a row. On a GPU the host waits for their number."""
+    if kernels.usable(row):
+        from busbw_accel.codecs.kernels import exponents as triton_coder
+
+        return triton_coder.encode(row)
+    library = None if row.is_cuda or not row.numel() else _library()
+    if library is None:
+        return exponents.encode(row)
+    coded = torch.empty(library.busbw_exponents_room(row.numel()), dtype=torch.uint8)
+    text = native.ErrorText()
+    length = library.busbw_exponents_encode(
+        row.data_ptr(), row.numel(), row.element_size(), coded.data_ptr(), text.room()
+    )
+    if length < 0:
+        raise RuntimeError(text.message())
+    return coded[:length]
+
+
+def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
+    """Fill `row` by the elements of its bytes, as `exponents.decode` does."""
+    if kernels.usable(row):
+        from busbw_accel.codecs.kernels import exponents as triton_coder
+
+        triton_coder.decode(coded, row)
+        return
+    library = None if row.is_cuda or not row.numel() else _library()
+    if library is None:
+        exponents.decode(coded, row)
+        return
+    text = native.ErrorText()
+    if library.busbw_exponents_decode(
+        coded.data_ptr(),
+        coded.numel(),
+        row.data_ptr(),
+        row.numel(),
+        row.element_size(),
+        text.room(),
+    ):
+        raise ValueError(text.message())
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """busbw-native; None where it is not installed."""
+    try:
+        path = native.find()
+    except NoMeasurement:
+        if os.environ.get(native.OWN_VARIABLE):
+            raise  # the path that it names is wrong
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+        library.busbw_exponents_room.restype = _Size
+        library.busbw_exponents_room.argtypes = (_Size,)
+        library.busbw_exponents_encode.restype = ctypes.c_int64
+        library.busbw_exponents_encode.argtypes = (_Pointer, _Size, _Number, _Pointer, native.Room)
+        library.busbw_exponents_decode.argtypes = (
+            _Pointer,
+            _Size,
+            _Pointer,
+            _Size,
+            _Number,
+            native.Room,
+        )
+    except (OSError, AttributeError) as error:
+        raise NoMeasurement(f"{path} does not code gradients: {error}", native.install()) from error
+    return library

@@ -1,0 +1,195 @@
+"""Kernels that code gradients in fewer bytes, and back, in the bytes of `codecs.exponents`.
+
+A program takes a block. Coding is in two passes, since the first gives the lengths of blocks, whose
+sums say where the second writes each.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from busbw_accel.codecs.exponents import (
+    ALIGNMENT,
+    HEADER_BYTES,
+    MOST_WIDTH,
+    PLANE_BYTES,
+    SPARSE,
+    WHOLE,
+    row_bytes,
+)
+from busbw_accel.methods import BLOCK
+
+_BLOCK, _PLANE = tl.constexpr(BLOCK), tl.constexpr(PLANE_BYTES)
+_SPARSE, _WHOLE = tl.constexpr(SPARSE), tl.constexpr(WHOLE)
+_WIDTHS = tl.constexpr(MOST_WIDTH + 1)
+_WORDS = {2: torch.int16, 4: torch.int32}
+
+
+@triton.jit
+def _split(words, elements, SIZE: tl.constexpr):
+    """The top bytes and the rests of this program's block."""
+    at = tl.program_id(0) * _BLOCK + tl.arange(0, _BLOCK)
+    word = tl.load(words + at, mask=at < elements, other=0).to(tl.int32)
+    shift: tl.constexpr = 8 * SIZE - 9
+    sign = (word >> (8 * SIZE - 1)) & 1
+    return (word >> shift) & 255, (word & ((1 << shift) - 1)) | (sign << shift)
+
+
+@triton.jit
+def _number(flags):
+    """The number of elements with a flag."""
+    return tl.sum(flags.to(tl.int32), 0)
+
+
+@triton.jit(do_not_specialize=["elements"])
+def _describe(words, headers, elements, SIZE: tl.constexpr):
+    """Make the header of a block."""
+    tops, rests = _split(words, elements, SIZE)
+    base = tl.max(tops, 0)
+    offsets = base - tops
+    best = 8 * (_PLANE * _WIDTHS + _BLOCK)
+    for width in tl.static_range(1, _WIDTHS):
+        escaped = _number(offsets >= (1 << width) - 1)
+        best = tl.minimum(best, 8 * (_PLANE * width + escaped) + width)
+    best = tl.where(tl.max(offsets, 0) == 0, 0, best)
+    header = base | ((best & 7) << 8)
+    length = best >> 3
+    for plane in tl.static_range(SIZE - 1):
+        count = _number(((rests >> (8 * plane)) & 255) != 0)
+        mode = tl.where(count + _PLANE < _BLOCK, _SPARSE, _WHOLE)
+        header |= tl.where(count == 0, 0, mode) << (12 + 2 * plane)
+        kept = tl.minimum(count + _PLANE, _BLOCK)
+        length += tl.where(count == 0, 0, kept)
+    tl.store(headers + tl.program_id(0), header | (length << 18))
+
+
+@triton.jit
+def _store_bits(flags, out):
+    """Store a plane of bits."""
+    bits = tl.reshape(flags.to(tl.int32), (_PLANE, 8)) << tl.arange(0, 8)[None, :]
+    tl.store(out + tl.arange(0, _PLANE), tl.sum(bits, 1).to(tl.uint8))
+
+
+@triton.jit
+def _store_listed(values, kept, out):
+    """Store the kept values one after the other. Returns their number."""
+    flags = kept.to(tl.int32)
+    # compared, since the interpreter takes no mask with a scalar part
+    tl.store(out + tl.cumsum(flags, 0) - 1, values.to(tl.uint8), mask=flags != 0)
+    return tl.sum(flags, 0)
+
+
+@triton.jit(do_not_specialize=["elements"])
+def _write(words, headers, starts, out, elements, SIZE: tl.constexpr):
+    """Write the content of a block."""
+    tops, rests = _split(words, elements, SIZE)
+    header = tl.load(headers + tl.program_id(0))
+    out += tl.load(starts + tl.program_id(0))
+    width = (header >> 8) & 7
+    escape = (1 << width) - 1
+    offsets = (header & 255) - tops
+    codes = tl.minimum(offsets, escape)
+    at = _PLANE * width
+    for bit in tl.static_range(_WIDTHS - 1):
+        if bit < width:
+            _store_bits((codes >> bit) & 1, out + _PLANE * bit)
+    for plane in tl.static_range(SIZE - 1):
+        if ((header >> (12 + 2 * plane)) & 3) == _SPARSE:
+            _store_bits(((rests >> (8 * plane)) & 255) != 0, out + at)
+            at += _PLANE
+    at += _store_listed(tops, (width > 0) & (codes == escape), out + at)
+    for plane in tl.static_range(SIZE - 1):
+        mode = (header >> (12 + 2 * plane)) & 3
+        rest = (rests >> (8 * plane)) & 255
+        at += _store_listed(rest, (mode == _WHOLE) | ((mode == _SPARSE) & (rest != 0)), out + at)
+
+
+@triton.jit
+def _load_bytes(content, at, there, left):
+    """Bytes of a block's content; 0 for those that its row does not have."""
+    flags = (there & (at < left)).to(tl.int32)
+    return tl.load(content + at, mask=flags != 0, other=0).to(tl.int32)
+
+
+@triton.jit
+def _load_bits(content, at, there, left):
+    """A plane of bits; without bits if it is not there."""
+    lane = tl.arange(0, _BLOCK)
+    return (_load_bytes(content, at + lane // 8, (lane >= 0) & there, left) >> (lane % 8)) & 1
+
+
+@triton.jit(do_not_specialize=["elements"])
+def _read(headers, starts, content, words, wrong, elements, length, SIZE: tl.constexpr):
+    """Read the content of a block. Sets `wrong` to 1 if it does not match the header."""
+    header = tl.load(headers + tl.program_id(0))
+    start = tl.load(starts + tl.program_id(0))
+    content += start
+    left = length - start
+    width = (header >> 8) & 7
+    codes = tl.zeros((_BLOCK,), tl.int32)
+    at = _PLANE * width
+    for bit in tl.static_range(_WIDTHS - 1):
+        codes |= _load_bits(content, _PLANE * bit, bit < width, left) << bit
+    escaped = (codes == (1 << width) - 1) & (width > 0)
+    marks_at = at
+    for plane in tl.static_range(SIZE - 1):
+        at += tl.where(((header >> (12 + 2 * plane)) & 3) == _SPARSE, _PLANE, 0)
+    place = at + tl.cumsum(escaped.to(tl.int32), 0) - 1
+    at += _number(escaped)
+    tops = ((header & 255) - codes) & 255
+    tops = tl.where(escaped, _load_bytes(content, place, escaped, left), tops)
+    rests = tl.zeros((_BLOCK,), tl.int32)
+    for plane in tl.static_range(SIZE - 1):
+        mode = (header >> (12 + 2 * plane)) & 3
+        marks = _load_bits(content, marks_at, mode == _SPARSE, left)
+        marks_at += tl.where(mode == _SPARSE, _PLANE, 0)
+        kept = (mode == _WHOLE) | (marks != 0)
+        place = at + tl.cumsum(kept.to(tl.int32), 0) - 1
+        rests |= _load_bytes(content, place, kept, left) << (8 * plane)
+        at += _number(kept)
+    if (at != ((header >> 18) & 16383)) | (at > left):
+        tl.store(wrong, 1)
+    shift: tl.constexpr = 8 * SIZE - 9
+    word = ((rests >> shift) << (8 * SIZE - 1)) | (rests & ((1 << shift) - 1)) | (tops << shift)
+    lane = tl.program_id(0) * _BLOCK + tl.arange(0, _BLOCK)
+    tl.store(words + lane, word.to(words.dtype.element_ty), mask=lane < elements)
+
+
+def encode(row: torch.Tensor) -> torch.Tensor:
+    """As `exponents.encode`. The host waits for the length."""
+    size, blocks = row.element_size(), triton.cdiv(row.numel(), BLOCK)
+    headers = torch.empty(blocks, dtype=torch.int32, device=row.device)
+    words = row.view(_WORDS[size])
+    _describe[(blocks,)](words, headers, row.numel(), SIZE=size, num_warps=1)
+    ends = (headers >> 18).cumsum(0)
+    content = int(ends[-1])
+    coded = torch.empty(row_bytes(blocks, content), dtype=torch.uint8, device=row.device)
+    coded[-ALIGNMENT:] = 0
+    coded[: HEADER_BYTES * blocks].view(torch.int32).copy_(headers)
+    starts = ends - (headers >> 18) + HEADER_BYTES * blocks
+    _write[(blocks,)](words, headers, starts, coded, row.numel(), SIZE=size, num_warps=1)
+    return coded
+
+
+def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
+    """As `exponents.decode`. The host waits for the end, to raise."""
+    size, blocks = row.element_size(), triton.cdiv(row.numel(), BLOCK)
+    if coded.numel() < HEADER_BYTES * blocks:
+        raise ValueError(f"{coded.numel()} bytes of {blocks} coded blocks, less than their headers")
+    headers = coded[: HEADER_BYTES * blocks].view(torch.int32)
+    lengths = (headers >> 18) & 16383
+    starts = lengths.cumsum(0) - lengths + HEADER_BYTES * blocks
+    wrong = torch.zeros(1, dtype=torch.int32, device=row.device)
+    _read[(blocks,)](
+        headers,
+        starts,
+        coded,
+        row.view(_WORDS[size]),
+        wrong,
+        row.numel(),
+        coded.numel(),
+        SIZE=size,
+        num_warps=1,
+    )
+    if int(wrong):
+        raise ValueError("the lengths of coded blocks do not match their headers")

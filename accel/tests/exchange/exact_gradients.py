@@ -1,0 +1,152 @@
+"""Scenarios of coded gradients, whose averages are compared with those of plain ones bit for bit,
+on every rank of a job.
+"""
+
+import json
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from exchanges import DEVICE, digest, settings, worker_of
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import busbw_accel
+from busbw_accel.codecs import coder, exact
+
+LENGTH = 10_007
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+SPECIAL = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-40, -6e-8, 1.0, -1.0]
+STEPS, CODES_AGAIN = 500, 40
+LOST = 2  # the exchange in which a rank goes
+
+
+def row(kind: str, name: str, rank: int) -> torch.Tensor:
+    """A rank's gradient: like those of a training, all special values, or random bits."""
+    generator = torch.Generator().manual_seed(rank)
+    if name == "noise":
+        size = FORMATS[kind].itemsize
+        noise = torch.randint(256, (LENGTH * size,), generator=generator, dtype=torch.uint8)
+        return noise.view(FORMATS[kind])
+    values = torch.randn(LENGTH, generator=generator) ** 3 * 1e-4
+    if name == "special":
+        payloads = torch.tensor([0x7FC1_2345, -0x3E_0001], dtype=torch.int32).view(torch.float32)
+        some = torch.cat([torch.tensor(SPECIAL), payloads])
+        values = some[torch.randint(len(some), (LENGTH,), generator=generator)]
+    if name == "narrow":
+        values = values.bfloat16()
+    return values.to(FORMATS[kind])
+
+
+def average(kind: str, name: str) -> torch.Tensor:
+    """The average in fp32 in the order of ranks, in the gradient's format."""
+    ranks = dist.get_world_size()
+    total = row(kind, name, 0).float() * (1 / ranks)
+    for rank in range(1, ranks):
+        total = total + row(kind, name, rank).float() * (1 / ranks)
+    return total.to(FORMATS[kind])
+
+
+def words(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.cpu().view(torch.int16 if tensor.element_size() == 2 else torch.int32)
+
+
+def averages() -> dict[str, Any]:
+    """Averages, coded and uncoded; whether rows were coded, and the bytes that were sent."""
+    reports, coded_share = {}, exact.MOST_SHARE
+    for kind in FORMATS:
+        for name in ("gradient", "narrow", "special", "noise"):
+            report: dict[str, Any] = {}
+            results = []
+            for coded in (True, False):
+                exact.MOST_SHARE = coded_share if coded else 0.0
+                worker = worker_of(settings(method="exact"))
+                flat = row(kind, name, dist.get_rank()).to(DEVICE)
+                results.append(worker.average(flat, ["a"], [(LENGTH,)]).wait())
+                report["coded" if coded else "plain"] = worker.traffic.across
+                (bucket,) = worker.memory.lists()
+                report[f"kept {coded}"] = sorted(bucket.states[0])
+            exact.MOST_SHARE = coded_share
+            expected, result = average(kind, name), results[0].cpu()
+            # The bits of a NaN depend on whether a loop is vectorized there.
+            alike = (words(result) == words(expected)) | (result.isnan() & expected.isnan())
+            report["right"] = bool(alike.all())
+            report["same"] = torch.equal(words(results[0]), words(results[1]))
+            report["digest"] = digest(results[0].cpu().view(torch.uint8))
+            reports[f"{kind} {name}"] = report
+    return reports
+
+
+def _trained(**words: Any) -> tuple[str, int]:
+    """The weights after STEPS steps of a small model in bf16 autocast, and the bytes sent."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 3)
+    )
+    replicas = DistributedDataParallel(net.to(DEVICE), bucket_cap_mb=0.01)
+    attached = None
+    if words:
+        attached = busbw_accel.attach(replicas, busbw_accel.Settings(compress_least=0, **words))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(STEPS):
+        inputs = torch.randn(16, 20, generator=generator).to(DEVICE)
+        optimizer.zero_grad()
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            loss = nn.functional.cross_entropy(replicas(inputs), inputs[:, :3].argmax(1))
+        loss.backward()
+        optimizer.step()
+    sent = attached.traffic.across if attached else 0
+    return digest(torch.cat([weight.detach().flatten() for weight in net.parameters()]).cpu()), sent
+
+
+def trainings() -> dict[str, Any]:
+    """The same training with coded gradients, with the same exchange uncoded, and with DDP's own."""
+    share, steps = exact.MOST_SHARE, exact.PROBE_STEPS
+    exact.PROBE_STEPS = CODES_AGAIN
+    coded = _trained(method="exact")
+    exact.MOST_SHARE = 0.0
+    plain = _trained(method="exact")
+    exact.MOST_SHARE, exact.PROBE_STEPS = share, steps
+    return {"coded": coded, "plain": plain, "ddp": _trained()}
+
+
+def one_rank_forgets() -> bool:
+    """One rank discards what it has kept: ranks still do the same."""
+    worker = worker_of(settings(method="exact"))
+    for worker.step in range(1, 5):
+        flat = row("bf16", "noise", dist.get_rank()).to(DEVICE)
+        worker.average(flat, ["a"], [(LENGTH,)]).wait()
+        if worker.step == 2 and dist.get_rank() == 0:
+            worker.memory.clear()
+    (bucket,) = worker.memory.lists()
+    return "plain_rows" in bucket.states[0]
+
+
+def damaged() -> str:
+    """Bytes that are no coded row end the training with an error on the rank that gets them."""
+    worker = worker_of(settings(method="exact"))
+    encode = coder.encode
+    coder.encode = lambda row: encode(row).fill_(255)
+    try:
+        worker.average(row("bf16", "gradient", 0).to(DEVICE), ["a"], [(LENGTH,)]).wait()
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        coder.encode = encode
+    return ""
+
+
+def lost() -> str:
+    """The last rank ends without a word, after some exchanges."""
+    worker = worker_of(settings(method="exact"))
+    for step in range(2 * LOST):
+        if step == LOST and dist.get_rank() == dist.get_world_size() - 1:
+            os._exit(7)
+        try:
+            worker.average(row("bf16", "gradient", 0).to(DEVICE), ["a"], [(LENGTH,)]).wait()
+        except RuntimeError as error:
+            print(json.dumps({"lost": str(error)}), flush=True)
+            os._exit(0)  # no barrier can follow
+    return ""

@@ -1,0 +1,54 @@
+"""Coded gradients between real ranks: the bits of an exchange of plain ones, in fewer bytes."""
+
+import jobs
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
+    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["averages"], ranks, ranks))
+    for name, report in results[0]["averages"].items():
+        assert report["right"] and report["same"], name
+        assert len({result["averages"][name]["digest"] for result in results}) == 1, name
+        plain = ["plain_rows", "plain_sum"] if ranks > 2 else ["plain_rows"]
+        assert report["kept False"] == plain, name
+        if name.endswith("noise"):
+            assert report["kept True"] == plain and report["coded"] == report["plain"], name
+        elif name.startswith("bf16"):
+            assert not report["kept True"] and report["coded"] < 0.9 * report["plain"], name
+        else:
+            assert report["coded"] <= report["plain"], name
+    shares = {
+        name: report["coded"] / report["plain"] for name, report in results[0]["averages"].items()
+    }
+    assert shares["fp32 narrow"] < (0.45 if ranks == 2 else 0.75)
+    assert shares["fp32 gradient"] < 0.95
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path):
+    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["trainings"], ranks, ranks))
+    weights = {result["trainings"][name][0] for result in results for name in ("coded", "plain")}
+    assert len(weights) == 1
+    if ranks == 2:  # DDP adds in the same order
+        assert weights == {result["trainings"]["ddp"][0] for result in results}
+    sent = {name: results[0]["trainings"][name][1] for name in ("coded", "plain")}
+    assert sent["coded"] < 0.8 * sent["plain"]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_agree_whether_to_code_and_bytes_of_no_row_are_an_error(ranks, tmp_path):
+    scenarios = ["one_rank_forgets", "damaged"]
+    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", scenarios, ranks))
+    for result in results:
+        assert result["one_rank_forgets"]
+        assert "an exchange failed at rank" in result["damaged"]
+        assert "coded block" in result["damaged"]
+
+
+def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
+    results = jobs.run(tmp_path, "exact_gradients", ["lost"], 3, 3)
+    assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
+    assert all("lost: rank 2 on host2 (" in result["lost"] for result in results[:2])
