@@ -22,7 +22,7 @@ from busbw.core.backend_names import parse_names
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import LIMIT_S
-from busbw.core.sweep import Sampling, SweepSpec, check_spec
+from busbw.core.sweep import Sampling, SweepSpec, check_elements, check_spec
 from busbw.launch.environment import detect
 from busbw.launch.hosts import share
 from busbw.measure.record import RunRecord
@@ -147,6 +147,7 @@ def command(
         rails=parse(rails),
     )
     check_spec(job.sweep, strict=True)
+    check_elements(job.sweep)
     if dry_run:
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)

@@ -15,7 +15,7 @@ from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import LIMIT_S
-from busbw.core.sweep import Sampling, SweepSpec, check_spec
+from busbw.core.sweep import Sampling, SweepSpec, check_elements, check_spec
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
@@ -101,11 +101,12 @@ def command(
             collective=collective(name).name, sampling=Sampling(precision=0.0), **sweep
         ),
         unset=tuple(field for field in DEFAULTS if not is_given(field)),
-        load=load if load in (GEMM, COPY) else collective(load).name,
+        load=_load_name(load),
         ctas=_parse_ctas(ctas),
         rounds=rounds,
     )
     check_spec(job.sweep, strict=True)
+    check_elements(job.sweep)
     if dry_run:
         return print_command(job, where)
     record = RunRecord(shared.result_file(json_name), overwrite=force)
@@ -113,6 +114,17 @@ def command(
     with finishing(record, partial(keep, asked=history)):
         result = run(job, where, output)
     return int(exit_code(result))
+
+
+def _load_name(name: str) -> str:
+    """A load, or the name of a collective; UsageError for another word."""
+    if name in (GEMM, COPY):
+        return name
+    try:
+        return collective(name).name
+    except UsageError as error:
+        hint = f"{GEMM}, {COPY}, or a collective: {error.hint}"
+        raise UsageError(f"--beside: '{name}' is not a load", hint) from error
 
 
 def _parse_ctas(text: str) -> list[int]:

@@ -142,6 +142,16 @@ def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
         raise UsageError(f"--root '{spec.root}': not a rank", "use a rank number from 0 on, or all")
 
 
+def check_elements(spec: SweepSpec) -> None:
+    """UsageError for sizes that end in the middle of an element. The type is one."""
+    itemsize = dtype_row(spec.datatype).itemsize
+    if spec.min_bytes % itemsize:
+        raise UsageError(
+            f"--minbytes {spec.min_bytes}: an element of {spec.datatype} has {itemsize} bytes",
+            f"give a multiple of {itemsize}",
+        )
+
+
 def _check_counts(spec: SweepSpec) -> None:
     if not spec.row.uneven:
         raise UsageError(

@@ -13,7 +13,15 @@ from busbw.core.collectives import collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import UsageError
 from busbw.core.redops import REDOPS
-from busbw.core.sweep import SweepSpec, check_spec, from_first_full_row, series, sizes, warmup_sizes
+from busbw.core.sweep import (
+    SweepSpec,
+    check_elements,
+    check_spec,
+    from_first_full_row,
+    series,
+    sizes,
+    warmup_sizes,
+)
 
 
 def spec(name: str = "all_reduce", /, **fields: object) -> SweepSpec:
@@ -34,6 +42,12 @@ def test_without_a_factor_sizes_grow_by_the_step() -> None:
     assert sizes_of(min_bytes=8, max_bytes=20, step_factor=1, step_bytes=5) == [8, 13, 18]
     grown = sizes_of(min_bytes=8, max_bytes=128 << 20, step_factor=1)
     assert (len(grown), grown[:2]) == (128, [8, 8 + (1 << 20)])
+
+
+def test_sizes_have_whole_elements_where_that_is_asked() -> None:
+    check_elements(spec(min_bytes=6, datatype="half"))
+    with pytest.raises(UsageError, match="--minbytes 3: an element of bfloat16 has 2 bytes"):
+        check_elements(spec(min_bytes=3, datatype="bfloat16"))
 
 
 def test_one_size() -> None:
