@@ -19,14 +19,11 @@ BLOCKS, BLOCK = 64, 1 << 16
 def of_blocks(**gb: float) -> BackendsResult:
     """Backends that move blocks at so many GB/s."""
     result = backends(blocks=BLOCKS, backends=list(gb), default=next(iter(gb)))
-    times = [
-        BackendTime(
-            backend=name,
-            mode=EAGER,
-            cell=Cell(BLOCKS * BLOCK / (rate * 1e9), rate * 1e9, rate * 1e9),
-        )
-        for name, rate in gb.items()
-    ]
+    times = []
+    for name, rate in gb.items():
+        time_s = BLOCKS * BLOCK / (rate * 1e9)
+        cell = Cell(time_s, rate * 1e9, rate * 1e9, low_s=0.99 * time_s, high_s=1.01 * time_s)
+        times.append(BackendTime(backend=name, mode=EAGER, cell=cell))
     result.rows = [BackendsRow(size_bytes=BLOCK, times=times)]
     return result
 
@@ -76,7 +73,7 @@ def test_dispatch_and_combine_have_units_and_fold_what_they_count() -> None:
     assert not any("wire: GB/s" in "".join(part.itertext()) for part in parts if part.tag == "p")
 
 
-@pytest.mark.parametrize("result", [backends(), overlap()])
+@pytest.mark.parametrize("result", [backends(), overlap(), moe()])
 def test_a_run_that_ended_before_its_first_row_says_so(result: Outcome, tmp_path: Path) -> None:
     result.rows, result.complete, result.errors = [], False, ["interrupted"]  # type: ignore[attr-defined]
     text = render(result, "table")
