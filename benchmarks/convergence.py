@@ -34,6 +34,8 @@ TARGET, TESTED, SMOOTH = 0.96, 360, 11
 RATE, MOMENTUM = 0.1, 0.9
 LIMIT = timedelta(seconds=300)
 SMALL: dict[str, Any] = {"compress_least": 0, "two_d": True}  # the model's buckets are small
+# the mean of the parameters, without the outer optimizer's momentum
+AVERAGED: dict[str, Any] = {"outer_lr": 1.0, "outer_momentum": 0.0}
 METHODS: dict[str, dict[str, Any] | None] = {
     "dense (DDP)": None,
     "2D bf16": {"wire": "bf16", "two_d": True},
@@ -52,6 +54,21 @@ METHODS: dict[str, dict[str, Any] | None] = {
         "matrix_rank": 16,
         "factors": "bf16",
         "compress_least": 0,
+    },
+    "2D dense, every 5 steps": {"every": 5, **SMALL},
+    "2D dense, every 30 steps": {"every": 30, **SMALL},
+    "2D int8, every 30 steps": {"method": "int8", "every": 30, **SMALL},
+    "2D dense, every 5 steps, averaged": {"every": 5, **AVERAGED, **SMALL},
+    "2D dense, every 30 steps, averaged": {"every": 30, **AVERAGED, **SMALL},
+    "2D int8, every 30 steps, averaged": {"method": "int8", "every": 30, **AVERAGED, **SMALL},
+    "2D int4, every 30 steps, averaged": {"method": "int4", "every": 30, **AVERAGED, **SMALL},
+    "2D int4, every 30 steps, averaged, 3 fragments, delay 2": {
+        "method": "int4",
+        "every": 30,
+        "fragments": 3,
+        "delay": 2,
+        **AVERAGED,
+        **SMALL,
     },
     "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},
     "PowerSGD rank 4": {"method": "powersgd", "matrix_rank": 4, "compress_least": 0},
@@ -103,9 +120,11 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     )
     # a last bucket wants one before it
     net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
-    attached = None if words is None else busbw_accel.attach(net, busbw_accel.Settings(**words))
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
+    attached = None
+    if words is not None:
+        attached = busbw_accel.attach(net, busbw_accel.Settings(**words), optimizer=optimizer)
     rank, step, reached = dist.get_rank(), 0, math.inf
     lately: deque[float] = deque(maxlen=SMOOTH)
     for epoch in range(epochs):
@@ -164,7 +183,7 @@ def report(found: dict[str, list[dict[str, float]]]) -> str:
     """One line per method; differences are paired, seed by seed, with the dense run."""
     dense = found["dense (DDP)"]
     lines = [
-        f"{'':44} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9}"
+        f"{'':56} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9}"
         f" {'KB a step':>10}"
     ]
     for name, runs in found.items():
@@ -181,7 +200,7 @@ def report(found: dict[str, list[dict[str, float]]]) -> str:
         )
         sent = statistics.fmean(run["across"] / run["steps"] for run in runs) / 1e3
         lines.append(
-            f"{name:44} {mean:8.2f} +-{half:4.2f} {loss:10.2f} +-{around:4.2f} {steps:14.0f}"
+            f"{name:56} {mean:8.2f} +-{half:4.2f} {loss:10.2f} +-{around:4.2f} {steps:14.0f}"
             f" {more:8.2f}x {sent:10.1f}"
         )
     return "\n".join(lines)

@@ -78,10 +78,15 @@ def train(
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
     own = not (name == "none" or name.startswith("torch-"))
-    wrapped = wrap(
-        model, parse(name + SMALL * own), device, asked.bucket_mb, scaler_for("fp32", device)
-    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    wrapped = wrap(
+        model,
+        parse(name + SMALL * own),
+        device,
+        asked.bucket_mb,
+        scaler_for("fp32", device),
+        optimizer,
+    )
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
     made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     right: list[float] = []

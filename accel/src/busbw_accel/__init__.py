@@ -1,6 +1,7 @@
 """Training over slow networks and with little GPU memory.
 
-Gradients are exchanged in two dimensions, in narrower formats, or only their largest elements.
+Gradients are exchanged in two dimensions, in narrower formats, or only their largest elements; or
+parameters, after many steps.
 Embedding tables grow with their ids. The states of AdamW live in host memory.
 
 Needs torch (`busbw-accel[torch]`). `Settings` can be imported without it.
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from busbw_accel.ddp import Attached, attach
     from busbw_accel.embedding import DynamicEmbedding, TableSettings
     from busbw_accel.fsdp import Sharded, attach_fully_sharded
+    from busbw_accel.local_steps import LocalSteps
     from busbw_accel.offloading.attach import offload
     from busbw_accel.offloading.optimizer import OffloadedAdamW
 
@@ -23,6 +25,7 @@ __all__ = [
     "Attached",
     "CommWorker",
     "DynamicEmbedding",
+    "LocalSteps",
     "OffloadedAdamW",
     "Settings",
     "Sharded",
@@ -36,6 +39,7 @@ _MODULES = {
     "Attached": "ddp",
     "CommWorker": "comm_worker",
     "DynamicEmbedding": "embedding",
+    "LocalSteps": "local_steps",
     "OffloadedAdamW": "offloading.optimizer",
     "Sharded": "fsdp",
     "TableSettings": "embedding",

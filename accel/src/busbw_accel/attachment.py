@@ -7,6 +7,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -22,6 +23,12 @@ _SAVE_HINT = (
     "save and load it on every rank by torch.save(attached.state_dict(),"
     ' f"accel.{dist.get_rank()}") and torch.load'
 )
+_COMPILED = "_orig_mod."  # torch.compile adds it to the names of a module's parameters
+
+
+def plain(name: str) -> str:
+    """The name of a parameter, whether the module is compiled or not."""
+    return name.replace(_COMPILED, "")
 
 
 class Attachment:
@@ -67,6 +74,10 @@ class Attachment:
         """Discard the residuals, as after a jump of the learning rate or loading parameters."""
         with self.worker.at_rest():
             self.worker.memory.clear()
+
+    def silent(self) -> AbstractContextManager[None]:
+        """Exchange without a network, to time steps. Results are wrong."""
+        return self.worker.silent()
 
     def close(self) -> None:
         """Stop the worker and its communicators.
@@ -216,11 +227,19 @@ def agree_on_settings(settings: Settings | None) -> tuple[Settings, list[str]]:
     return settings, unknown
 
 
-def announce(attached: Attachment, unknown: list[str]) -> None:
+def refuse_local_steps(settings: Settings, frontend: str) -> None:
+    if settings.every > 1:
+        raise UsageError(
+            f"every={settings.every} is for DistributedDataParallel, not for {frontend}",
+            "leave out every",
+        )
+
+
+def announce(worker: CommWorker, unknown: list[str]) -> None:
     """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
     if dist.get_rank():
         return
-    mesh, settings = attached.worker.mesh, attached.settings
+    mesh, settings = worker.mesh, worker.settings
     known_names = ", ".join(switch.name for switch in lightcc_env.SWITCHES)
     shape = f"{mesh.world.size}"
     if mesh.inside and mesh.across:

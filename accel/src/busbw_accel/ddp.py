@@ -10,18 +10,18 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw.core.errors import UsageError
-from busbw_accel.attachment import Attachment, agree_on_settings, announce
+from busbw_accel.attachment import Attachment, agree_on_settings, announce, plain
 from busbw_accel.buckets import Gradient, Place, RegroupedBuckets, place
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.communicator import Work
-from busbw_accel.mesh import make
+from busbw_accel.local_steps import LocalSteps
+from busbw_accel.mesh import INSIDE, make
 from busbw_accel.methods import BY_NAME, DENSE
 from busbw_accel.settings import Settings
 
 # DDP rebuilds its buckets after the first step. State that is kept between steps starts then.
 FIRST_STEP = 1
-_COMPILED = "_orig_mod."  # torch.compile adds it to the names of a module's parameters
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
@@ -29,10 +29,7 @@ class Attached(Attachment):
     """A DDP model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
-        named = {
-            name.replace(_COMPILED, ""): parameter
-            for name, parameter in model.module.named_parameters()
-        }
+        named = {plain(name): parameter for name, parameter in model.module.named_parameters()}
         super().__init__(
             worker,
             {
@@ -161,10 +158,11 @@ def attach(
     model: DistributedDataParallel,
     settings: Settings | None = None,
     *,
+    optimizer: torch.optim.Optimizer | None = None,
     scaler: Any = None,
     timeout: timedelta | None = None,
-) -> Attached:
-    """Exchange a DDP model's gradients with busbw.
+) -> Attached | LocalSteps:
+    """Exchange a DDP model's gradients with busbw, or its parameters every `settings.every` steps.
 
     Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
 
@@ -173,17 +171,26 @@ def attach(
     the host waits in backward until all ranks have sent the ids.
 
     Gradients are averaged over the ranks of the model's process group. Every rank of the job must
-    call it before the first backward, also where models are on parts of the ranks. `scaler`: the
-    training loop's GradScaler, if any; residuals are rescaled when its scale changes. `timeout`:
-    the limit of each exchange, above zero; None for the default of PyTorch's process groups.
+    call it before the first backward, also where models are on parts of the ranks. `optimizer`:
+    that of the model; needed if `settings.every` is above 1. `scaler`: the training loop's
+    GradScaler, if any; residuals are rescaled when its scale changes. `timeout`: the limit of each
+    exchange, above zero; None for the default of PyTorch's process groups.
 
     Raises:
-        UsageError: a variable or `timeout` is invalid, or `model` is not a DDP model, compiled or
-            not.
+        UsageError: a variable or `timeout` is invalid, `model` is not a DDP model, compiled or not,
+            or `optimizer` is missing or of another model.
     """
     model = uncompiled(model)
-    attached = prepare(model, settings, scaler, timeout)
-    model.register_comm_hook(attached, Attached.exchange)
+    worker = _worker_of(model, settings, timeout)
+    attached: Attached | LocalSteps
+    every = worker.settings.every
+    if every > 1:
+        trained = _checked(optimizer, model, every)
+        attached = LocalSteps(model, worker, trained, _rows_of(worker, timeout))
+        model.register_comm_hook(attached, LocalSteps.exchange)
+    else:
+        attached = Attached(model, worker, scaler)
+        model.register_comm_hook(attached, Attached.exchange)
     return attached
 
 
@@ -200,6 +207,13 @@ def prepare(
     timeout: timedelta | None = None,
 ) -> Attached:
     """As `attach`, without the hook: the caller passes buckets to `Attached.exchange`."""
+    return Attached(model, _worker_of(model, settings, timeout), scaler)
+
+
+def _worker_of(
+    model: DistributedDataParallel, settings: Settings | None, timeout: timedelta | None
+) -> CommWorker:
+    """The worker of a model. Rank 0 prints what it does."""
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
             f"attach takes a DistributedDataParallel model, not a {type(model).__name__}",
@@ -208,9 +222,39 @@ def prepare(
     settings, unknown = agree_on_settings(settings)
     borrowed = _borrowed(model, settings) if timeout is None else None
     mesh = make(settings, timeout, borrowed, dist.get_process_group_ranks(model.process_group))
-    attached = Attached(model, CommWorker(settings, mesh), scaler)
-    announce(attached, unknown)
-    return attached
+    worker = CommWorker(settings, mesh)
+    announce(worker, unknown)
+    return worker
+
+
+def _rows_of(worker: CommWorker, timeout: timedelta | None) -> CommWorker | None:
+    """A worker that averages over the ranks of a host; None in one dimension.
+
+    It has a communicator of its own, since the other worker may be busy for several steps.
+    """
+    inside = worker.mesh.inside
+    if inside is None:
+        return None
+    mesh = make(INSIDE, timeout, ranks=dist.get_process_group_ranks(inside.group))
+    return CommWorker(INSIDE, mesh)
+
+
+def _checked(
+    optimizer: torch.optim.Optimizer | None, model: DistributedDataParallel, every: int
+) -> torch.optim.Optimizer:
+    if optimizer is None:
+        raise UsageError(
+            f"every={every} counts the steps of the optimizer, which attach does not have",
+            "attach(model, settings, optimizer=optimizer)",
+        )
+    own = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if not own & trained:
+        raise UsageError(
+            "the optimizer has no parameter of the model",
+            "give attach the optimizer that trains the model",
+        )
+    return optimizer
 
 
 def _borrowed(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
@@ -220,6 +264,7 @@ def _borrowed(model: DistributedDataParallel, settings: Settings) -> dist.Proces
     the worker's thread and DDP would interfere.
     """
     plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
+    plain = plain and settings.every == 1
     on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(
         parameter.is_cuda for parameter in model.parameters()
     )

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from busbw.core.errors import UsageError
-from busbw_accel.attachment import Attachment, agree_on_settings, announce
+from busbw_accel.attachment import Attachment, agree_on_settings, announce, refuse_local_steps
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
 from busbw_accel.methods import BY_NAME, CODECS
@@ -87,6 +87,7 @@ def attach_fully_sharded(
             'give that one: mesh["across"]',
         )
     settings, unknown = agree_on_settings(settings)
+    refuse_local_steps(settings, "fully_shard")
     codec = BY_NAME[settings.method]
     if codec.needs_matrices:
         possible = ", ".join(other.name for other in CODECS if not other.needs_matrices)
@@ -102,5 +103,5 @@ def attach_fully_sharded(
         )
     ranks = dist.get_process_group_ranks(replicas.get_group())
     sharded = Sharded(model, CommWorker(settings, make(settings, timeout, ranks=ranks)))
-    announce(sharded, unknown)
+    announce(sharded.worker, unknown)
     return sharded

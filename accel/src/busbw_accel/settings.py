@@ -1,6 +1,7 @@
 """The settings of an exchange of gradients: codec, sizes, formats."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from busbw_accel.methods import BY_NAME, DENSE, LEAST_FIRST, NAMES, CodecInfo, t
 
 BACKEND, HOST = "backend", "host"
 SMALL_RATIO = 0.02  # of top-k: an eighth of a byte per element
+_LOCAL = ("fragments", "delay", "mix", "outer_lr", "outer_momentum")  # settings of `every`
 _CHOICES = {
     "method": NAMES,
     "last": ("", *NAMES),
@@ -68,6 +70,26 @@ class Settings:
         None, "2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs"
     )
     dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
+    every: int = _setting(
+        1,
+        "1: gradients are exchanged in each step; N: ranks train by themselves, and the change of"
+        " the parameters is exchanged after N optimizer steps (DiLoCo)",
+    )
+    fragments: int = _setting(
+        1,
+        "`every`: parts of the model, one of which is exchanged every `every`/`fragments` steps"
+        " (Streaming DiLoCo)",
+    )
+    delay: int = _setting(
+        0, "`every`: steps in which an exchange may run before its result is used; 0: wait for it"
+    )
+    mix: float = _setting(
+        0.5,
+        "`delay`: the share of the outer parameters in those that the rank goes on with, above 0,"
+        " at most 1; without `delay` it goes on with the outer ones",
+    )
+    outer_lr: float = _setting(0.7, "`every`: the learning rate of the outer optimizer")
+    outer_momentum: float = _setting(0.9, "`every`: its Nesterov momentum")
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -81,6 +103,7 @@ class Settings:
             )
         self._check_extras()
         self._check_sizes()
+        self._check_local_steps()
 
     def _check_extras(self) -> None:
         """Check settings that only some methods have."""
@@ -138,6 +161,55 @@ class Settings:
         if self.chunk is not None and self.chunk < 1 << 16:
             raise _invalid("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
 
+    def _check_local_steps(self) -> None:
+        """Check `every` and its settings."""
+        for name in ("every", "fragments"):
+            if getattr(self, name) < 1:
+                raise _invalid(name, f"{name} is {getattr(self, name)}, and must be at least 1")
+        changed = [name for name in _LOCAL if getattr(self, name) != _default(name)]
+        if self.every == 1 and changed:
+            raise UsageError(
+                f"{changed[0]} has no effect where gradients are exchanged in each step",
+                "set every=30 or another number of steps with it",
+            )
+        if self.every > 1 and (self.last or self.momentum):
+            name = "last" if self.last else "momentum"
+            raise UsageError(
+                f"{name} is for gradients, and every={self.every} exchanges changes of parameters",
+                f"leave out {name}",
+            )
+        if self.every % self.fragments:
+            raise UsageError(
+                f"every={self.every} is not a multiple of fragments={self.fragments}",
+                f"set every={-(-self.every // self.fragments) * self.fragments}",
+            )
+        if not 0 <= self.delay < self.period and self.every > 1:
+            raise UsageError(
+                f"delay is {self.delay}, and a fragment is exchanged every {self.period} steps",
+                f"give delay 0 to {self.period - 1}",
+            )
+        self._check_outer_optimizer()
+
+    def _check_outer_optimizer(self) -> None:
+        if not 0 < self.mix <= 1:
+            raise _invalid("mix", f"mix is {self.mix}, and must be a share above 0, at most 1")
+        if self.mix != _default("mix") and not self.delay:
+            raise UsageError(
+                "mix has no effect without delay", "set delay=1 or more steps, or leave out mix"
+            )
+        if not 0 < self.outer_lr < math.inf:
+            raise _invalid("outer_lr", f"outer_lr is {self.outer_lr}, and must be above 0")
+        if not 0 <= self.outer_momentum < 1:
+            raise _invalid(
+                "outer_momentum",
+                f"outer_momentum is {self.outer_momentum}, and must be at least 0 and below 1",
+            )
+
+    @property
+    def period(self) -> int:
+        """Optimizer steps between two exchanges."""
+        return self.every // self.fragments
+
     @property
     def methods(self) -> set[str]:
         """The methods in use, except for gradients that are too small."""
@@ -181,8 +253,11 @@ class Settings:
         return " ".join([self.method, *changed])
 
 
+def _default(name: str) -> object:
+    return next(field.default for field in dataclasses.fields(Settings) if field.name == name)
+
+
 def _invalid(name: str, message: str) -> UsageError:
-    default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
     return UsageError(
-        message, f"give {name} a valid value, or leave it out; the default is {default!r}"
+        message, f"give {name} a valid value, or leave it out; the default is {_default(name)!r}"
     )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from exchanges import WORKERS, average, digest, exchanged, gradient, settings, worker_of
-from trainings import FEW, model, wrapped
+from trainings import FEW, model, parameters, step_of, wrapped
 
 import busbw_accel
 from busbw.core.errors import UsageError
@@ -43,6 +43,22 @@ def same_bits() -> dict[str, Any]:
         sent = [[worker.traffic.inside, worker.traffic.across] for worker in workers]
         reports[method] |= {"same traffic": sent[0] == sent[1]}
     return reports
+
+
+def local_steps() -> dict[str, str]:
+    """The parameters after exchanges of changes, with and without host staging."""
+    digests = {}
+    for name in ("backend", "host"):
+        net = wrapped(model())
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        chosen = settings(method="int8", staging=name, every=4, fragments=2, delay=1)
+        attached = busbw_accel.attach(net, chosen, optimizer=optimizer)
+        for number in range(9):
+            step_of(net, optimizer, number)
+        attached.exchange_now()
+        digests[name] = parameters(net)
+        attached.close()
+    return digests
 
 
 def again() -> bool:

@@ -35,7 +35,7 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
         jobs.run(
             tmp_path,
             "staging_checks",
-            ["same_bits", "again", "closed", "dropped"],
+            ["same_bits", "again", "closed", "dropped", "local_steps"],
             ranks,
             hosts,
             **env,
@@ -44,6 +44,8 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
     )
     for result in results:
         assert result["again"] and result["dropped"], "neither leaves a thread"
+        local = result["local_steps"]
+        assert local["host"] == local["backend"] == results[0]["local_steps"]["host"]
         assert (
             result["closed"]
             == "a gradient was submitted after close(); an exchange was started after close()"

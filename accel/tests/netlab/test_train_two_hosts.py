@@ -14,7 +14,7 @@ HANG_S = 250  # where other processes use all cores
 pytestmark = [pytest.mark.netlab, pytest.mark.torch, pytest.mark.timeout(HANG_S + 50)]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-METHODS = "none,torch-fp16,2d,2d+int8,2d+int8+host,2d+topk+ratio=0.1"
+METHODS = "none,torch-fp16,2d,2d+int8,2d+int8+host,2d+topk+ratio=0.1,2d+int8+every=4"
 HEADERS = 1.06  # headers of packets, and gloo's other messages
 GRADIENTS = 1_300_456 * 4
 
@@ -71,4 +71,9 @@ def test_reported_bytes_match_interface_counters(
     )
     assert runs["2d"]["counted"] == pytest.approx(GRADIENTS, rel=0.01)
     assert runs["2d+int8+host"]["counted"] == runs["2d+int8"]["counted"] < 0.27 * GRADIENTS
+    assert runs["2d+int8+every=4"]["counted"] == pytest.approx(
+        runs["2d+int8"]["counted"] / 4, rel=0.02
+    )
+    assert len(runs["2d+int8+every=4"]["steps_s"]) == 1, "the mean of four"
+    assert "multiple" in done.stdout, "of the steps that were asked for"
     assert "busbw accel: topk two_d=True ratio=0.1 over 2 x 2 ranks" in done.stderr

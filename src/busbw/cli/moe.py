@@ -38,7 +38,6 @@ from busbw.moe.types import MoeJob, MoeSpec
 TORCH = "torch"
 TYPES = ("bfloat16", "half", "float")
 MOST_TOKENS = 1 << 20
-SMALL = "1K"  # of an alltoall whose time is latency
 _TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
@@ -227,24 +226,20 @@ def _check_ranks(spec: MoeSpec, where: LaunchTarget) -> None:
 def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_name: str) -> int:
     """Print what the links of a system allow."""
     if options := given_options(OF_RUNS):
-        raise UsageError(f"{', '.join(options)}: nothing is measured with --system", "leave it out")
-    from busbw.api.prediction import predict
+        hint = "leave it out"
+        if options == ["--json"]:
+            hint = "keep the estimate with --format json > FILE, which busbw show reads"
+        raise UsageError(f"{', '.join(options)}: nothing is measured with --system", hint)
     from busbw.api.systems import LinkOptions, given_system
+    from busbw.model.clouds import instance
     from busbw.moe import estimate
+    from busbw.reference.own_table import known_curves
+    from busbw.reference.place import own_file
 
     described = given_system(system, "", LinkOptions(nics))
     assert described is not None
-    found = estimate.estimate(spec, described[0], system, ranks)
-    if found.ranks > 1:
-        small = predict(
-            "alltoall",
-            system=system,
-            nics=nics,
-            nodes=found.hosts,
-            gpus=found.ranks // found.hosts,
-            min_bytes=SMALL,
-            max_bytes=SMALL,
-        )
-        found.latency_s = small.rows[0].time_s
+    known = known_curves(own_file(os.environ))
+    found = estimate.estimate(spec, described[0], system, ranks, known)
+    found.nics_assumed = bool(found.nics) and not nics and instance(system) is None
     print_out(estimate.json(found) if format_name == "json" else estimate.text(found, width()))
     return int(Exit.OK)

@@ -1,15 +1,20 @@
 """The least time of an exchange over given links, without latency and protocol overhead.
 
 Letters in formulas: X are the bytes of the busiest rank to or from the other ranks of its host, Y
-those of the busiest host to or from the other hosts. B is a GPU's link to its peers, I all NICs of
-a host, each in one direction. Both kinds of links work at the same time.
+those of the busiest host to or from the other hosts, and Z those of the busiest GPU to or from
+other hosts, or of the GPUs that share NICs. B is a GPU's link to its peers, I all NICs of a host, R
+the NICs next to a GPU, each in one direction. Both kinds of links work at the same time.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import gcd
 
+from busbw.core.sizes import counted
 from busbw.model.fabric import Fabric, gb
+
+Matrix = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,54 +25,111 @@ class LeastTime:
     text: str
 
 
-def bound(
-    matrix: Sequence[Sequence[int]], hosts: Sequence[str], fabric: Fabric
-) -> LeastTime | None:
+@dataclass(frozen=True, slots=True)
+class OwnNics:
+    """The NICs next to each GPU of a host with `per_host` ranks, numbered host by host.
+
+    The GPUs of a host share its `nics` evenly, in order: of 4 for 8 GPUs, two have one.
+    """
+
+    fabric: Fabric
+    nics: int
+
+    @property
+    def groups(self) -> int:
+        """The groups of a host's GPUs that share no NIC with others."""
+        return gcd(self.nics, self.fabric.per_host)
+
+    @property
+    def size(self) -> int:
+        """The GPUs of a group."""
+        return self.fabric.per_host // self.groups
+
+    def least(self, between: int) -> LeastTime | None:
+        """The term of the busiest group."""
+        link = f"{self.fabric.nic_link}, 1/{self.groups} for {counted(self.size, 'GPU')}"
+        return _least_time("Z/R", between, self.fabric.nics / self.groups, link)
+
+
+def bound(matrix: Matrix, hosts: Sequence[str], fabric: Fabric) -> LeastTime | None:
     """The bound of the bytes from each rank to each; None if no known link carries any.
 
-    `hosts` has the host of each rank.
+    `hosts` has the host of each rank. It holds for every exchange between ranks: those that pass
+    rows on within a host can use all its NICs.
     """
-    return _larger(*_busiest(matrix, hosts), fabric)
+    between = _most(
+        (hosts[sender], hosts[receiver], size)
+        for sender, receiver, size in _flows(matrix)
+        if hosts[sender] != hosts[receiver]
+    )
+    of_nics = _least_time("Y/I", between, fabric.nics, fabric.nic_link)
+    return _longer(_within(matrix, hosts, fabric), of_nics)
 
 
-def relayed_bound(
-    matrix: Sequence[Sequence[int]],
-    to_hosts: Sequence[Sequence[int]],
-    per_host: int,
-    fabric: Fabric,
-) -> LeastTime | None:
+def own_nic_bound(matrix: Matrix, hosts: Sequence[str], own: OwnNics) -> LeastTime | None:
+    """The bound if a rank sends to other hosts, and receives from them, over the NICs next to its
+    GPU alone.
+    """
+    between = _most(
+        (sender // own.size, receiver // own.size, size)
+        for sender, receiver, size in _flows(matrix)
+        if hosts[sender] != hosts[receiver]
+    )
+    return _longer(_within(matrix, hosts, own.fabric), own.least(between))
+
+
+def relayed_bound(matrix: Matrix, to_hosts: Matrix, own: OwnNics) -> LeastTime | None:
     """The bound if a row crosses to another host once, and is passed on there over the links
     between GPUs, as kernels such as those of DeepEP do.
 
-    `to_hosts` has the bytes from each rank to each host. A row arrives at the rank with the number
-    of its sender within the host (rail), which passes it on to the ranks of its experts.
+    `to_hosts` has the bytes from each rank to each host. A row leaves over the sender's own NICs
+    and arrives at the rank with the number of its sender within the host (rail), which passes it on
+    to the ranks of its experts.
     """
-    out_of_host: dict[int, int] = defaultdict(int)
-    into_host: dict[int, int] = defaultdict(int)
-    for sender, row in enumerate(to_hosts):
-        for host, size in enumerate(row):
-            if host != sender // per_host:
-                out_of_host[sender // per_host] += size
-                into_host[host] += size
-    out_of_rank: dict[int, int] = defaultdict(int)
-    into_rank: dict[int, int] = defaultdict(int)
+    per_host = own.fabric.per_host
+    between = _most(
+        (sender // own.size, (host * per_host + sender % per_host) // own.size, size)
+        for sender, host, size in _flows(to_hosts)
+        if host != sender // per_host
+    )
+    passed_on = (
+        (receiver // per_host * per_host + sender % per_host, receiver, size)
+        for sender, receiver, size in _flows(matrix)
+    )
+    within = _most(flow for flow in passed_on if flow[0] != flow[1])
+    of_gpu = _least_time("X/B", within, own.fabric.gpu, own.fabric.gpu_link)
+    return _longer(of_gpu, own.least(between))
+
+
+def _within(matrix: Matrix, hosts: Sequence[str], fabric: Fabric) -> LeastTime | None:
+    """The term of the busiest rank within its host."""
+    within = _most(
+        (sender, receiver, size)
+        for sender, receiver, size in _flows(matrix)
+        if hosts[sender] == hosts[receiver] and sender != receiver
+    )
+    return _least_time("X/B", within, fabric.gpu, fabric.gpu_link)
+
+
+def _flows(matrix: Matrix) -> Iterator[tuple[int, int, int]]:
+    """Sender, receiver and bytes."""
     for sender, row in enumerate(matrix):
         for receiver, size in enumerate(row):
-            passing_on = receiver // per_host * per_host + sender % per_host
-            if passing_on != receiver:
-                out_of_rank[passing_on] += size
-                into_rank[receiver] += size
-    within = max((*out_of_rank.values(), *into_rank.values()), default=0)
-    between = max((*out_of_host.values(), *into_host.values()), default=0)
-    return _larger(within, between, fabric)
+            yield sender, receiver, size
 
 
-def _larger(within: int, between: int, fabric: Fabric) -> LeastTime | None:
+def _most(flows: Iterable[tuple[Hashable, Hashable, int]]) -> int:
+    """The bytes that the busiest end of flows sends, or receives."""
+    sent: dict[Hashable, int] = defaultdict(int)
+    received: dict[Hashable, int] = defaultdict(int)
+    for sender, receiver, size in flows:
+        sent[sender] += size
+        received[receiver] += size
+    return max((*sent.values(), *received.values()), default=0)
+
+
+def _longer(*terms: LeastTime | None) -> LeastTime | None:
     """The term that takes longer, of those whose link is known and carries any."""
-    terms = [
-        _least_time("X/B", within, fabric.gpu, fabric.gpu_link),
-        _least_time("Y/I", between, fabric.nics, fabric.nic_link),
-    ]
     known = [term for term in terms if term is not None]
     return max(known, key=lambda term: term.time_s, default=None)
 
@@ -77,22 +139,3 @@ def _least_time(letters: str, size_bytes: int, rate: float | None, link: str) ->
         return None
     text = f"{letters} = {size_bytes / 1e6:.4g} MB / {gb(rate)} GB/s: {link}"
     return LeastTime(size_bytes / rate, text)
-
-
-def _busiest(matrix: Sequence[Sequence[int]], hosts: Sequence[str]) -> tuple[int, int]:
-    """The bytes of the busiest rank within its host, and of the busiest host to other hosts."""
-    out_of_rank: dict[int, int] = defaultdict(int)
-    into_rank: dict[int, int] = defaultdict(int)
-    out_of_host: dict[str, int] = defaultdict(int)
-    into_host: dict[str, int] = defaultdict(int)
-    for sender, row in enumerate(matrix):
-        for receiver, size in enumerate(row):
-            if hosts[sender] != hosts[receiver]:
-                out_of_host[hosts[sender]] += size
-                into_host[hosts[receiver]] += size
-            elif sender != receiver:
-                out_of_rank[sender] += size
-                into_rank[receiver] += size
-    within = max((*out_of_rank.values(), *into_rank.values()), default=0)
-    between = max((*out_of_host.values(), *into_host.values()), default=0)
-    return within, between

@@ -10,32 +10,53 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core import json_codec
+from busbw.core.alltoallv import traffic
+from busbw.core.collectives import collective
 from busbw.core.dtypes import dtype
-from busbw.core.errors import UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.shown import Shown
 from busbw.core.sizes import counted
+from busbw.model.estimate import EstimateInputs
+from busbw.model.fabric import Fabric
+from busbw.model.forecast import forecast
+from busbw.model.reference.compared import evidence
+from busbw.model.reference.curves import Reference, built_in
 from busbw.model.systems import System
-from busbw.moe.bound import bound, relayed_bound
+from busbw.moe.bound import LeastTime, Matrix, OwnNics, bound, own_nic_bound, relayed_bound
+from busbw.moe.text import shape
 from busbw.moe.types import MoeSpec
-from busbw.moe.volumes import DISPATCH, host_rows, volumes
+from busbw.moe.volumes import DISPATCH, Volumes, host_rows, volumes
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, micro_text, text_or_unknown
 
 if TYPE_CHECKING:
     from busbw.moe.draws import Array
 
+DROP_ORDER = ("wire MB",)
+NUMPY = "pip install 'busbw[mpi]'"  # the smallest extra that brings it
+LEAST = (
+    "least: us, the bytes of the busiest rank or host over the rates of its links, as `links` of"
+    " busbw predict"
+)
+OF_OWN_NICS = (
+    "own NIC: us, the same if each GPU uses the NICs next to it alone, as NCCL without PXN and"
+    " DeepEP's low-latency kernels do; with PXN what a GPU receives still arrives there"
+)
+OF_NCCL = (
+    "nccl: us that busbw predict expects of NCCL's alltoallv of these bytes, with latency and the"
+    " share of the links that NCCL reaches"
+)
+OF_BUSIEST = ", own NIC at least"
+OF_RELAYED = (
+    "relayed: us, own NIC if a token crosses once to each host, and is passed on there over the"
+    " links between GPUs, as DeepEP does",
+    "hosts: GB/s of the rows that a rank then sends to hosts, its own included, in that time",
+)
 DEFINITIONS = (
-    "least: us, the bytes of the busiest rank or host over what its links carry",
-    "wire: GB/s that leave a rank for other ranks; the rank with the most counts",
+    "wire: GB/s that leave a rank for other ranks in `least`; the rank with the most counts",
     "recv: GB/s of rows that a rank receives (combine: returns), its own included",
     "sel: GB/s of tokens x top-k rows, as if each choice got a row of its own",
     "imb: imbalance, the received rows of the rank with the most over the mean",
-)
-OF_LATENCY = "least+lat: us, least plus the {} us that busbw predict gives for a 1 KiB alltoall"
-OF_RELAYED = (
-    "relayed: us, the same if a token crosses once to each host, and is passed on there over the"
-    " links between GPUs, as DeepEP does",
-    "hosts: GB/s of the rows that a rank then sends to hosts, its own included, in that time",
 )
 
 
@@ -51,6 +72,21 @@ class EstimatedExchange(msgspec.Struct, kw_only=True):
         float | None, Meta(description="the least time of the exchange; null with one rank")
     ] = None
     bound: Annotated[str, Meta(description="formula of the bound with its numbers")] = ""
+    own_nic_s: Annotated[
+        float | None,
+        Meta(
+            description="the least time if each GPU uses the NICs next to it alone; null on one"
+            " host"
+        ),
+    ] = None
+    own_nic: Annotated[str, Meta(description="formula of that with its numbers")] = ""
+    nccl_s: Annotated[
+        float | None,
+        Meta(
+            description="what `busbw predict` expects of NCCL's alltoallv of these bytes, but not"
+            " less than own_nic_s; null with one rank, and where it has no model"
+        ),
+    ] = None
     relayed_s: Annotated[
         float | None,
         Meta(
@@ -77,22 +113,28 @@ class MoeEstimate(
     system: str
     hosts: int
     ranks: int
-    latency_s: Annotated[
-        float | None,
-        Meta(
-            description="what `busbw predict` expects of a small alltoall of NCCL on these hosts;"
-            " null with one rank"
-        ),
-    ] = None
+    nics: Annotated[str, Meta(description="the NICs that join the hosts; empty on one host")] = ""
+    nics_assumed: Annotated[
+        bool, Meta(description="whether these are what hosts of the GPU usually have")
+    ] = False
     rows: list[EstimatedExchange] = []
 
 
-def estimate(spec: MoeSpec, system: System, name: str, ranks: int | None) -> MoeEstimate:
-    """The bounds with one rank on each GPU of the system; without `ranks`, of one host.
+def estimate(
+    spec: MoeSpec, system: System, name: str, ranks: int | None, known: Reference | None = None
+) -> MoeEstimate:
+    """The bounds with one rank on each GPU of the system; without `ranks`, of one host. `known`
+    are the runs that a prediction may use: the published ones, if it is None.
 
     UsageError if the ranks do not fill the hosts, or the NICs that join them are not known.
+    NoMeasurement without numpy.
     """
-    from busbw.moe.batch import GPU_TOKENS, batch  # with numpy
+    try:
+        from busbw.moe.batch import GPU_TOKENS, batch
+    except ImportError as error:
+        raise NoMeasurement(
+            f"the experts of tokens are drawn with numpy: {error}", NUMPY
+        ) from error
 
     count = ranks or system.gpus
     per_host = min(count, system.gpus)
@@ -107,32 +149,69 @@ def estimate(spec: MoeSpec, system: System, name: str, ranks: int | None) -> Moe
             f"--system {name}: the NICs that join its hosts are not known",
             "name them, like --nics 8x400G",
         )
-    fabric = system.fabric(hosts, per_host)
-    host_of_rank = [str(rank // per_host) for rank in range(count)]
+    links = system.fabric(hosts, per_host)
     row_bytes = spec.hidden * dtype(spec.datatype).itemsize
     ids, sizes = batch(spec, count, GPU_TOKENS)
-    found = MoeEstimate(moe=spec, system=name, hosts=hosts, ranks=count)
+    found = MoeEstimate(moe=spec, system=name, hosts=hosts, ranks=count, nics=links.nic_link)
     for size in sizes:
         moved = volumes(ids[:, :size], spec.experts, row_bytes)
-        least = bound(moved.matrix(DISPATCH), host_of_rank, fabric)
         to_hosts = _bytes_to_hosts(ids[:, :size], spec.experts, row_bytes, per_host)
-        relayed = None
-        if hosts > 1:
-            relayed = relayed_bound(moved.matrix(DISPATCH), to_hosts, per_host, fabric)
-        row = EstimatedExchange(
-            tokens=size,
-            wire_bytes=moved.wire_bytes(DISPATCH),
-            received_bytes=moved.received_bytes,
-            selections_bytes=moved.selections_bytes,
-            imbalance=moved.imbalance,
-            bound_s=least.time_s if least else None,
-            bound=least.text if least else "",
-            relayed_s=relayed.time_s if relayed else None,
-            relayed=relayed.text if relayed else "",
-            hosts_bytes=max(map(sum, to_hosts)) if hosts > 1 else 0,
-        )
+        row = _exchange(size, moved, to_hosts, links, system)
+        nccl_s = _nccl_s(moved.matrix(DISPATCH), system, links, known or built_in())
+        row.nccl_s = max(nccl_s, row.own_nic_s or 0.0) if nccl_s else None
         found.rows.append(row)
     return found
+
+
+def _exchange(
+    tokens: int, moved: Volumes, to_hosts: Matrix, links: Fabric, system: System
+) -> EstimatedExchange:
+    """The bounds of one number of tokens. `to_hosts` has the bytes from each rank to each host."""
+    matrix, hosts = moved.matrix(DISPATCH), _host_of_rank(links)
+    least = bound(matrix, hosts, links)
+    of_own: LeastTime | None = None
+    relayed: LeastTime | None = None
+    if links.hosts > 1:
+        own = OwnNics(links, system.nics_of(links.per_host))
+        of_own = own_nic_bound(matrix, hosts, own)
+        relayed = relayed_bound(matrix, to_hosts, own)
+    return EstimatedExchange(
+        tokens=tokens,
+        wire_bytes=moved.wire_bytes(DISPATCH),
+        received_bytes=moved.received_bytes,
+        selections_bytes=moved.selections_bytes,
+        imbalance=moved.imbalance,
+        bound_s=least.time_s if least else None,
+        bound=least.text if least else "",
+        own_nic_s=of_own.time_s if of_own else None,
+        own_nic=of_own.text if of_own else "",
+        relayed_s=relayed.time_s if relayed else None,
+        relayed=relayed.text if relayed else "",
+        hosts_bytes=max(map(sum, to_hosts)) if links.hosts > 1 else 0,
+    )
+
+
+def _nccl_s(matrix: Matrix, system: System, links: Fabric, known: Reference) -> float | None:
+    """What `busbw predict` expects of NCCL's alltoallv of these bytes, in seconds; None where no
+    byte crosses a link, or there is no model.
+    """
+    moved = traffic(matrix, "routing", _host_of_rank(links))
+    if moved is None or system.rccl:
+        return None
+    setting = EstimateInputs(system, traffic=lambda _hosts, _size_bytes: moved)
+    expected = forecast(
+        setting,
+        collective("alltoallv"),
+        links.hosts,
+        links.per_host,
+        moved.size_bytes,
+        evidence(setting, known),
+    )
+    return expected.time_s if expected else None
+
+
+def _host_of_rank(links: Fabric) -> list[str]:
+    return [str(rank // links.per_host) for rank in range(links.ranks)]
 
 
 def _bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -> list[list[int]]:
@@ -142,28 +221,28 @@ def _bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -
 
 def text(found: MoeEstimate, width: int | None = None) -> str:
     """The estimate for people."""
-    spec = found.moe
+    nics = found.nics + (", assumed: name yours with --nics" if found.nics_assumed else "")
     head = (
-        f"# {counted(spec.experts, 'expert')} on {counted(found.ranks, 'rank')} of"
-        f" {counted(found.hosts, 'host')} {found.system}, top-{spec.top_k}, hidden {spec.hidden},"
-        f" {spec.datatype}, routing {spec.routing}, seed {spec.seed}\n"
-        "# the most that the links allow; nothing was measured\n"
+        f"# {counted(found.moe.experts, 'expert')} on {counted(found.ranks, 'rank')} of"
+        f" {counted(found.hosts, 'host')} {found.system}, {shape(found.moe)}\n"
+        + (f"# {nics}\n" if nics else "")
+        + "# the most that the links allow; nothing was measured\n"
     )
-    least = [
-        f"least time at {row.tokens} tokens: {row.bound or 'no byte leaves a rank'}"
-        for row in found.rows[-1:]
-    ]
-    begin, lines = _COLUMNS[:3], [DEFINITIONS[0]]
-    if found.latency_s is not None:
-        begin = [*begin, _latency_column(found.latency_s)]
-        lines.append(OF_LATENCY.format(micro_text(found.latency_s)))
-    if found.hosts > 1:
-        begin = [*begin, *_RELAYED]
-        lines += OF_RELAYED
-        least += [f"relayed at {row.tokens} tokens: {row.relayed}" for row in found.rows[-1:]]
-    columns = [*begin, *_COLUMNS[3:]]
-    lines += [*DEFINITIONS[1:], *least]
-    table = aligned(columns, found.rows, width)
+    several = found.hosts > 1
+    modelled = any(row.nccl_s for row in found.rows)
+    of_own = [_time_column("own NIC", "own_nic_s")] if several else []
+    of_nccl = [_time_column("nccl", "nccl_s")] if modelled else []
+    columns = [*_FIRST, *of_own, *of_nccl, *(_RELAYED if several else []), *_RATES]
+    lines = [LEAST]
+    lines += [OF_OWN_NICS] if several else []
+    lines += [OF_NCCL + (OF_BUSIEST if several else "")] if modelled else []
+    lines += [*(OF_RELAYED if several else []), *DEFINITIONS]
+    for row in found.rows[-1:]:
+        lines.append(f"least at {row.tokens} tokens: {row.bound or 'no byte leaves a rank'}")
+        if several:
+            lines.append(f"own NIC at {row.tokens} tokens: {row.own_nic}")
+            lines.append(f"relayed at {row.tokens} tokens: {row.relayed}")
+    table = aligned(columns, found.rows, width, DROP_ORDER)
     return wrapped(head, width) + f"\n{table}" + wrapped("\n" + "\n".join(lines) + "\n", width)
 
 
@@ -180,25 +259,21 @@ def _rate_column(title: str, field: str) -> Column:
     return Column(title=title, value=value)
 
 
-def _latency_column(latency_s: float) -> Column:
-    def value(row: EstimatedExchange) -> str:
-        return text_or_unknown(row.bound_s and row.bound_s + latency_s, micro_text)
-
-    return Column(title="least+lat", value=value)
+def _time_column(title: str, field: str) -> Column:
+    return Column(title=title, value=lambda row: text_or_unknown(getattr(row, field), micro_text))
 
 
 def _hosts_text(row: EstimatedExchange) -> str:
     return bandwidth_text(row.hosts_bytes / row.relayed_s) if row.relayed_s else "-"
 
 
-_RELAYED = [
-    Column(title="relayed", value=lambda row: text_or_unknown(row.relayed_s, micro_text)),
-    Column(title="hosts", value=_hosts_text),
-]
-_COLUMNS = [
+_RELAYED = [_time_column("relayed", "relayed_s"), Column(title="hosts", value=_hosts_text)]
+_FIRST = [
     Column(title="tokens", value=lambda row: row.tokens),
     Column(title="wire MB", value=lambda row: f"{row.wire_bytes / 1e6:.2f}"),
-    Column(title="least", value=lambda row: text_or_unknown(row.bound_s, micro_text)),
+    _time_column("least", "bound_s"),
+]
+_RATES = [
     _rate_column("wire", "wire_bytes"),
     _rate_column("recv", "received_bytes"),
     _rate_column("sel", "selections_bytes"),

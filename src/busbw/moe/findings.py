@@ -29,13 +29,22 @@ MOE_FINDINGS = {
         " wait for it",
     ),
 }
+ONE_RANK = RunFinding(
+    "one_rank",
+    Verdict.SKIP,
+    "one rank: no data crosses a link, and `exchange` is a copy in its memory",
+    fix="run two ranks or more",
+)
 MOST_IMBALANCE = 1.5
 HALF = 0.5
 
 
 def findings(result: "MoeResult") -> list[RunFinding]:
     """What the rows say, most important first."""
-    found = [_data(result.rows), *_phases(result.rows), _imbalance(result.rows)]
+    if result.rows and result.world.ranks == 1:  # phases are then compared with no exchange
+        found = [_data(result.rows), ONE_RANK]
+    else:
+        found = [_data(result.rows), *_phases(result.rows), _imbalance(result.rows)]
     return [finding for finding in found if finding is not None]
 
 

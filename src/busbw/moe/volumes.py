@@ -7,14 +7,16 @@ over the time from the first rank's start to the last rank's end:
 
 wire        bytes that leave a rank for other ranks, of the rank with the most
 received    bytes of all rows that a rank receives in dispatch, and returns in combine, its own
-            included, of the rank with the most: what the intranode test of DeepEP counts
+            included, of the rank with the most: what the intranode test of DeepEP counts, and its
+            internode test as NVL
 selections  tokens x top-k rows of a rank, as if each chosen expert got a row of its own: what the
             low-latency test of DeepEP counts
 hosts       bytes of the rows that a rank sends to hosts, a token once to each host that has any of
             its experts, its own included, of the rank with the most: what the test of DeepEP 2
-            counts between hosts (scale-out)
+            counts between hosts (scale-out), and the internode test as RDMA
 
-Source: the tests of that name in github.com/deepseek-ai/DeepEP.
+Source: the tests of these names in github.com/deepseek-ai/DeepEP, at dd758ca of July 2026. They
+count the rank that prints.
 """
 
 from collections.abc import Sequence

@@ -139,8 +139,9 @@ def _collective(files: Sequence[Named]) -> str:
     for name, result in files[1:]:
         measured, first_measured = (what(each) or each.spec.collective for each in (result, first))
         if measured != first_measured:
+            ours, theirs = _differing(first_measured, measured)
             raise UsageError(
-                f"{first_name} measures {first_measured}, {name} measures {measured}",
+                f"{first_name} measures {ours}, {name} measures {theirs}",
                 "compare runs of one command with the same options"
                 if what(result) or what(first)
                 else "compare files of one collective",
@@ -152,6 +153,15 @@ def _collective(files: Sequence[Named]) -> str:
                 "compare runs of the same --counts",
             )
     return first.spec.collective
+
+
+def _differing(first: str, second: str) -> tuple[str, str]:
+    """What differs in two descriptions with as many parts: `routing uniform`, `routing zipf:1`."""
+    ours, theirs = first.split(", "), second.split(", ")
+    if len(ours) != len(theirs):
+        return first, second
+    pairs = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
+    return ", ".join(pair[0] for pair in pairs), ", ".join(pair[1] for pair in pairs)
 
 
 def _side(files: Sequence[Named], runs: int) -> ComparedSide:

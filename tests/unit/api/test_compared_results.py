@@ -72,6 +72,12 @@ def test_runs_that_measured_something_else_are_refused(before: Outcome, after: O
     assert raised.value.hint == "compare runs of one command with the same options"
 
 
+def test_only_the_options_that_differ_are_named() -> None:
+    with pytest.raises(UsageError) as raised:
+        busbw.compare(moe(), moe(routing="zipf:1.2"))
+    assert str(raised.value) == ("before measures routing uniform, after measures routing zipf:1.2")
+
+
 def test_a_result_without_such_times_is_refused() -> None:
     replayed = ReplayResult(replay=Replay(spec=ReplaySpec(pattern="p.jsonl")))
     with pytest.raises(UsageError, match=r"after is a replay of p.jsonl, which is not"):

@@ -1,6 +1,8 @@
 """What `busbw moe` refuses before ranks start."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,20 +53,54 @@ def test_a_file_of_ids_is_read_before_ranks_start(tmp_path: Path, capsys: Captur
     assert "No such file" not in capsys.readouterr().err, "it is on the host of rank 0"
 
 
-def test_a_system_has_the_latency_that_predict_has(capsys: Captured) -> None:
-    words = ["moe", "--system", "h200x8", "--tokens", "1:2"]
+def test_a_system_has_the_time_that_predict_has(capsys: Captured) -> None:
+    words = ["moe", "--system", "h200x8", "--experts", "8", "--top-k", "8", "--tokens", "4096"]
     assert guarded([*words, "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert guarded(["predict", "alltoall", "--system", "h200x8", "-b", "1K", "-e", "1K"]) == 0
-    latency_us = 1e6 * found["latency_s"]
-    assert f" {latency_us:.2f} us " in capsys.readouterr().out
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    size = str(row["wire_bytes"] * 8 // 7)  # each token goes to each rank: an alltoall
+    predict = ["predict", "alltoall", "--system", "h200x8", "-b", size, "-e", size]
+    assert guarded([*predict, "--format", "json"]) == 0
+    (expected,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["nccl_s"] == pytest.approx(expected["time_s"])
     assert guarded(words) == 0
-    out = capsys.readouterr().out
-    assert f"nccl: us, least and the {latency_us:.2f} us that busbw predict expects" in out
-    cells = next(line.split() for line in out.splitlines() if line.strip().startswith("1 "))
-    assert float(cells[3]) == pytest.approx(float(cells[2]) + latency_us, abs=0.02)
+    assert f" {1e6 * row['nccl_s']:.0f} " in capsys.readouterr().out
 
 
-def test_one_rank_has_no_latency(capsys: Captured) -> None:
+def test_nics_that_are_assumed_are_named(capsys: Captured) -> None:
+    words = ["moe", "-np", "16", "--tokens", "1"]
+    assumed = "# NICs of each host, 8 x 50 GB/s, assumed: name yours with --nics\n"
+    assert guarded([*words, "--system", "h200x8"]) == 0
+    assert assumed in capsys.readouterr().out
+    assert guarded([*words, "--system", "h200x8", "--nics", "8x400G"]) == 0
+    assert "# NICs of each host, 8 x 50 GB/s\n" in capsys.readouterr().out
+    assert guarded([*words, "--system", "p5.48xlarge"]) == 0
+    assert "assumed" not in capsys.readouterr().out
+    assert guarded(["moe", "--tokens", "1", "--system", "h200x8"]) == 0
+    assert "# NICs" not in capsys.readouterr().out
+
+
+def test_an_estimate_is_kept_by_its_format(capsys: Captured) -> None:
+    assert guarded(["moe", "--system", "h200x8", "--json", "e.json"]) == int(Exit.USAGE)
+    error = capsys.readouterr().err
+    assert "error: --json: nothing is measured with --system" in error
+    assert "hint: keep the estimate with --format json > FILE" in error
+    assert guarded(["moe", "--system", "h200x8", "--hosts", "a", "--json", "e.json"]) == 2
+    assert "hint: leave it out" in capsys.readouterr().err
+
+
+def test_a_system_without_numpy_names_what_installs_it() -> None:
+    program = (
+        "import sys; sys.modules['numpy'] = None; from busbw.cli.main import guarded;"
+        " sys.exit(guarded(['moe', '--system', 'h200x8']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (int(Exit.UNKNOWN), "")
+    assert "error: the experts of tokens are drawn with numpy: " in done.stderr
+    assert done.stderr.endswith("hint: pip install 'busbw[mpi]'\n")
+
+
+def test_one_rank_has_no_time_of_nccl(capsys: Captured) -> None:
     assert guarded(["moe", "--system", "h200x8", "-np", "1", "--tokens", "1"]) == 0
     assert "nccl" not in capsys.readouterr().out

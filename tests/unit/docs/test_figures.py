@@ -109,7 +109,6 @@ UNTRACED = (
     ("all_reduce_2xh200_202611", r"whole call$", WALL_TIME),
     ("capture_2xh100_202611", r"(two hosts, events, us|plugin)$", NOT_STORED),
     ("compare_rates_202611", r"defaults", SETTING),
-    ("convergence_digits_202611", r"95 % intervals", SETTING),
     (
         "convergence_text_202611",
         r"dense \(DDP\) \| KB a step",

@@ -1,11 +1,14 @@
 """The bounds of a system that is described."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from busbw.api.prediction import predict
 from busbw.core import json_codec
 from busbw.core.errors import UsageError
-from busbw.model.systems import parse_system, with_nics
+from busbw.model.systems import parse_system, with_assumed_network, with_nics
 from busbw.moe.batch import batch, sizes_of
 from busbw.moe.estimate import MoeEstimate, estimate, json, text
 from busbw.moe.types import MoeSpec
@@ -69,9 +72,51 @@ def test_published_rates_of_deepep_are_below_the_bound_of_their_definition(
     assert max(map(len, text(found, 80).splitlines())) <= 80
 
 
+def test_the_busiest_gpu_has_its_own_nic_alone() -> None:
+    """Every token goes to expert 0 on rank 0: 1000 rows of 2 kB from each of 16 ranks."""
+    spec = MoeSpec(tokens=(1000, 1000), hidden=1000, experts=16, top_k=1, routing="hot:1")
+    found = estimate(spec, with_nics(H200, "8x400G"), "h200x8", 16)
+    (row,) = found.rows
+    assert row.bound_s == pytest.approx(8 * 2e6 / 400e9)  # into a host over 8 NICs: 40 us
+    assert row.own_nic_s == pytest.approx(8 * 2e6 / 50e9)  # into a GPU over its own: 320 us
+    # From 7 ranks of its host, and of the other host's tokens from 7 that pass them on.
+    assert row.relayed_s == pytest.approx(14 * 2e6 / 450e9)
+    assert row.nccl_s == row.own_nic_s
+    assert row.own_nic == ("Z/R = 16 MB / 50 GB/s: NICs of each host, 8 x 50 GB/s, 1/8 for 1 GPU")
+    shown = text(found, 100)
+    assert "# NICs of each host, 8 x 50 GB/s\n" in shown
+    (cells,) = (line.split() for line in shown.splitlines() if line.startswith("  1000 "))
+    assert cells[2:5] == ["40.0", "320.0", "320.0"]
+    one = text(estimate(spec, H200, "h200x8", None), 100)
+    assert "own NIC" not in one
+    assert "NICs" not in one
+
+
+def test_nccl_is_what_predict_has_for_the_same_bytes() -> None:
+    """With even routing, an alltoall in which each rank keeps a sixteenth for itself."""
+    spec = MoeSpec(tokens=(4096, 4096), experts=256)
+    found = estimate(spec, with_assumed_network(with_nics(H200, "8x400G")), "h200x8", 16)
+    (row,) = found.rows
+    size = row.wire_bytes * 16 // 15
+    (expected,) = predict(
+        "alltoall", system="h200x8", nics="8x400G", nodes=2, min_bytes=size, max_bytes=size
+    ).rows
+    assert row.nccl_s == pytest.approx(expected.time_s, rel=0.01)
+    assert row.bound_s is not None
+    assert row.bound_s < row.nccl_s
+
+
+def test_gpus_without_a_model_of_their_library_have_bounds() -> None:
+    found = estimate(SMALL, replace(H200, rccl=True), "h200x8", None)
+    assert found.rows[0].bound_s
+    assert found.rows[0].nccl_s is None
+    assert "nccl" not in text(found, 80)
+
+
 def test_part_of_a_host_is_one_host() -> None:
     assert estimate(SMALL, H200, "h200x8", 4).hosts == 1
-    assert estimate(SMALL, H200, "h200x8", 1).rows[0].bound_s is None
+    (row, *_) = estimate(SMALL, H200, "h200x8", 1).rows
+    assert (row.bound_s, row.own_nic_s, row.nccl_s) == (None, None, None)
 
 
 def test_hosts_that_are_not_full_are_refused() -> None:
@@ -89,6 +134,6 @@ def test_file_and_text() -> None:
     shown = content.text(80)
     assert shown == text(found, 80)
     assert max(map(len, shown.splitlines())) <= 80
-    assert "least time at 300 tokens: X/B = " in shown
+    assert "least at 300 tokens: X/B = " in shown
     found.rows.clear()
-    assert "least time at" not in text(found)
+    assert "least at" not in text(found)

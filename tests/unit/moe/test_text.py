@@ -90,6 +90,15 @@ def test_phase_that_takes_over_half_is_named() -> None:
     assert "DeepEP" not in found.fix
 
 
+def test_one_rank_is_not_judged_by_phases() -> None:
+    result = moe_results.result(imbalance=2.0)
+    result.rows[2] = moe_results.row(4096, "dispatch", (4.17, 0.1, 0.6))
+    del result.world.devices[1:]
+    (found,) = judged(result).findings
+    assert (found.id, found.verdict) == ("one_rank", Verdict.SKIP)
+    assert "no data crosses a link" in render_all(result)
+
+
 def test_imbalance_is_a_warning_above_one_and_a_half() -> None:
     assert not judged(moe_results.result(imbalance=1.5)).findings
     (found,) = judged(moe_results.result(imbalance=1.51)).findings

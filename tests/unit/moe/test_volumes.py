@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.model.fabric import Fabric
-from busbw.moe.bound import bound, relayed_bound
+from busbw.moe.bound import OwnNics, bound, own_nic_bound, relayed_bound
 from busbw.moe.draws import Array, draw
 from busbw.moe.plan import STRIDE, rank_plan
 from busbw.moe.routing import UNIFORM, ZIPF, Routing
@@ -135,13 +135,41 @@ def test_bound_is_that_of_the_busiest_rank_or_host() -> None:
     assert within.text.startswith("X/B = ")
 
 
+@pytest.mark.parametrize(
+    ("nics", "busiest", "share"),
+    [
+        (1, (20 + 30) + (5 + 5), "1/1 for 2 GPUs"),  # out of ranks 0 and 1
+        (2, 20 + 30, "1/2 for 1 GPU"),  # out of rank 0
+        (3, (20 + 30) + (5 + 5), "1/1 for 2 GPUs"),  # no NIC is one GPU's own
+        (4, 20 + 30, "1/2 for 1 GPU"),
+    ],
+)
+def test_own_nics_bound_what_a_gpu_sends_to_other_hosts(
+    nics: int, busiest: int, share: str
+) -> None:
+    rate = 1.0
+    fabric = Fabric(
+        2, 2, 1e3, "", None, over_nvlink=True, nics=nics * rate, rail=rate, nic_link="NICs"
+    )
+    found = own_nic_bound(MATRIX, ["a", "a", "b", "b"], OwnNics(fabric, nics))
+    assert found is not None
+    own = nics * rate / (2 if share.startswith("1/2") else 1)
+    assert found.time_s == pytest.approx(busiest / own)
+    assert found.text.endswith(f": NICs, {share}")
+
+
 def test_relayed_rows_cross_once_and_are_passed_on_by_the_rank_of_the_same_number() -> None:
     to_hosts = [[19, 40], [10, 8], [3, 49], [2, 10]]
-    between = relayed_bound(MATRIX, to_hosts, 2, FABRIC)
+    # The two ranks of a host share its one NIC.
+    between = relayed_bound(MATRIX, to_hosts, OwnNics(FABRIC, 1))
     assert between is not None
     assert between.time_s == pytest.approx((40 + 8) / 5)
+    # With two NICs of half the rate, rank 2 sends 3, and rank 0 the most.
+    own = relayed_bound(MATRIX, to_hosts, OwnNics(FABRIC, 2))
+    assert own is not None
+    assert own.time_s == pytest.approx(40 / 2.5)
     # Rank 3 gets 30 from rank 0, whose rows arrive at rank 2, and 40 from rank 2 itself.
-    within = relayed_bound(MATRIX, [[0, 0]] * 4, 2, FABRIC)
+    within = relayed_bound(MATRIX, [[0, 0]] * 4, OwnNics(FABRIC, 2))
     assert within is not None
     assert within.text.startswith("X/B = ")
     assert within.time_s == pytest.approx((30 + 40) / 10)

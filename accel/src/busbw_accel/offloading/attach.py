@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from busbw.core.errors import UsageError
+from busbw_accel.attachment import refuse_local_steps
 from busbw_accel.ddp import Attached, prepare, uncompiled
 from busbw_accel.offloading.optimizer import OffloadedAdamW
 from busbw_accel.offloading.settings import OffloadSettings
@@ -101,6 +102,8 @@ def _check_combination(
     model: nn.Module, stream_weights: bool, exchange: Settings | None, *, wrapped: bool
 ) -> None:
     """Check settings against the kind of model. `wrapped`: in DistributedDataParallel."""
+    if exchange is not None:
+        refuse_local_steps(exchange, "offload")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if wrapped and any(parameter.dtype != torch.bfloat16 for parameter in trained):
         raise UsageError(

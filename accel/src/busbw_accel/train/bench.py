@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from busbw.measure.events import EnterPhase
 from busbw_accel.attachment import Attachment
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.ddp import attach
-from busbw_accel.train.loop import TrainingLoop, scaler_for, set_matmul_precision
+from busbw_accel.train.loop import TrainingLoop, optimizer_for, scaler_for, set_matmul_precision
 from busbw_accel.train.methods import Method
 from busbw_accel.train.models import Model
 from busbw_accel.train.replay import Hook, unchanged
@@ -79,7 +80,7 @@ class WrappedModel:
             yield False
             return
         before, self.net.broadcast_buffers = self.net.broadcast_buffers, False
-        with self.attached.worker.silent():
+        with self.attached.silent():
             yield True
         self.net.broadcast_buffers = before
 
@@ -117,8 +118,11 @@ def wrap(
     device: torch.device,
     bucket_mb: float,
     scaler: torch.amp.GradScaler,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> WrappedModel:
-    """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop.
+    """`net` under DistributedDataParallel with the hook of a method.
+
+    `scaler` and `optimizer` are those of the loop.
 
     Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several
     buckets then wait for each other forever.
@@ -126,7 +130,7 @@ def wrap(
     single = method.hook == "powersgd" and device.type == "cpu"
     ddp = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
-        attached = attach(ddp, method.settings, scaler=scaler)
+        attached = attach(ddp, method.settings, optimizer=optimizer, scaler=scaler)
         return WrappedModel(ddp, attached, method, attached.exchange)
     if not method.hook:
         return WrappedModel(ddp, None, method, partial(default_hooks.allreduce_hook, None))
@@ -183,17 +187,20 @@ class Bench:
         """
         for number in range(self.spec.rounds):
             still = wrap_without_exchange(self.net, self.device, self.spec.bucket_mb)
-            silent_s = self._run_silent(ALONE, self.loop(still), enter_phase)
+            silent_s = self._run_silent(Method(ALONE), self.loop(still), enter_phase)
             alone = self.alone(number, report, enter_phase)
             alone.silent_s = silent_s
             finish(alone)
             for method in methods:
                 enter_phase("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
-                wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
-                loop = self.loop(wrapped.net, scaler)
+                optimizer = optimizer_for(self.net)
+                wrapped = wrap(
+                    self.net, method, self.device, self.spec.bucket_mb, scaler, optimizer
+                )
+                loop = self.loop(wrapped.net, scaler, optimizer)
                 with wrapped.silent() as possible:
-                    silent_s = self._run_silent(method.name, loop, enter_phase) if possible else []
+                    silent_s = self._run_silent(method, loop, enter_phase) if possible else []
                 run = self._measure(method.name, number, loop, wrapped, report, enter_phase)
                 run.silent_s = alone.silent_s if method.plain else silent_s
                 finish(run)
@@ -203,10 +210,15 @@ class Bench:
     def alone(self, number: int, report: Report, enter_phase: EnterPhase) -> TrainRun:
         return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
-    def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> TrainingLoop:
+    def loop(
+        self,
+        net: nn.Module,
+        scaler: torch.amp.GradScaler | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> TrainingLoop:
         """The training loop of `net`, which may be wrapped."""
         scaler = scaler or scaler_for(self.spec.precision, self.device)
-        return TrainingLoop(self.spec, self.model, net, self.device, scaler)
+        return TrainingLoop(self.spec, self.model, net, self.device, scaler, optimizer)
 
     def _measure(
         self,
@@ -219,7 +231,9 @@ class Bench:
     ) -> TrainRun:
         spec = self.spec
         enter_phase("warm-up", name)
-        loop.time_steps(spec.warmup)
+        every = wrapped.method.every if wrapped else 1
+        count = _whole_periods(spec.steps, every)
+        loop.time_steps(_whole_periods(spec.warmup, every))
         loop.synchronize()
         self.control.barrier()
         sent_bytes, counted = 0, wrapped.mark() if wrapped else 0
@@ -228,14 +242,14 @@ class Bench:
         for iteration in range(spec.iters):
             enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
-            steps_s = loop.time_steps(spec.steps)
+            steps_s = _means(loop.time_steps(count), every)
             took = time.perf_counter() - begun
             sent_bytes += _out_bytes() - before  # excludes messages between iterations
             *longest, slowest = self.control.reduce_all([*steps_s, took], "max")
             steps += longest
-            rates.append(spec.batch_size * spec.steps / slowest)
+            rates.append(spec.batch_size * count / slowest)
             report(name, number, iteration, rates[-1])
-        count = spec.iters * spec.steps
+        count *= spec.iters
         run = TrainRun(name, number, steps, rates, loss=float(loop.loss.detach()))
         if wrapped is not None:
             sent = wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
@@ -243,18 +257,22 @@ class Bench:
             run.seen = self.control.reduce_all([sent_bytes / count], "max")[0]
         return run
 
-    def _run_silent(self, name: str, loop: TrainingLoop, enter_phase: EnterPhase) -> list[float]:
+    def _run_silent(
+        self, method: Method, loop: TrainingLoop, enter_phase: EnterPhase
+    ) -> list[float]:
         """Run steps without an exchange. Returns the seconds of each on the slowest rank.
 
         Gradients are wrong, so parameters are not updated.
         """
-        enter_phase("warm-up", f"{name}, over a perfect network")
+        every = method.every
+        enter_phase("warm-up", f"{method.name}, over a perfect network")
         with loop.frozen_parameters():
-            loop.time_steps(SETTLING_STEPS)
+            loop.time_steps(_whole_periods(SETTLING_STEPS, every))
             loop.synchronize()
             self.control.barrier()
-            enter_phase("training", f"{name}, over a perfect network")
-            return self.control.reduce_all(loop.time_steps(self.spec.steps), "max")
+            enter_phase("training", f"{method.name}, over a perfect network")
+            steps_s = loop.time_steps(_whole_periods(self.spec.steps, every))
+            return self.control.reduce_all(_means(steps_s, every), "max")
 
     def by_host(self, own: float | None) -> float | None:
         """The largest sum over the ranks of a host; None if a rank has no value."""
@@ -265,6 +283,16 @@ class Bench:
         for host, value in zip(self.hosts, values, strict=True):
             sums[host] += value or 0.0
         return max(sums.values())
+
+
+def _whole_periods(steps: int, every: int) -> int:
+    """At least `steps`, so many that each part of the model is exchanged equally often."""
+    return -(-steps // every) * every
+
+
+def _means(steps_s: Sequence[float], every: int) -> list[float]:
+    """The mean of each `every` steps, since only some of them exchange."""
+    return [fmean(steps_s[at : at + every]) for at in range(0, len(steps_s), every)]
 
 
 def _out_bytes() -> int:

@@ -26,13 +26,13 @@ class TrainingLoop:
         net: nn.Module,
         device: torch.device,
         scaler: torch.amp.GradScaler,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.spec, self.device, self.net = spec, device, net
         assert model.samples is not None
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.targets = (part.to(device) for part in samples)
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
-        self.scaler = scaler
+        self.optimizer, self.scaler = optimizer or optimizer_for(net), scaler
         self.loss = torch.zeros(())
 
     def step(self) -> None:
@@ -82,6 +82,10 @@ def time_steps(step: Callable[[], object], device: torch.device, steps: int) -> 
         mark.record()
     marks[-1].synchronize()
     return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]
+
+
+def optimizer_for(net: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
 
 
 def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:

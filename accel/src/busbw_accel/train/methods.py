@@ -62,6 +62,11 @@ class Method:
         return 3 if self.hook == "powersgd" else 1  # torch's PowerSGD begins with two dense ones
 
     @property
+    def every(self) -> int:
+        """The number of steps after which all parameters have been exchanged."""
+        return 1 if self.settings is None else self.settings.every
+
+    @property
     def loss(self) -> int:
         """An index into train.plan_types.LOSSES."""
         if self.settings is None:
@@ -78,7 +83,8 @@ class Method:
             value = getattr(self.settings, setting.name)
             if value != setting.default:
                 changed.append(f"{setting.name}={value!r}")
-        return f"busbw_accel.attach(model, busbw_accel.Settings({', '.join(changed)}))"
+        optimizer = ", optimizer=optimizer" if self.every > 1 else ""
+        return f"busbw_accel.attach(model, busbw_accel.Settings({', '.join(changed)}){optimizer})"
 
 
 def parse(text: str) -> Method:
@@ -131,3 +137,20 @@ def parse_all(text: str) -> list[Method]:
         fault = f"{twice[0]} twice" if twice else "no method"
         raise UsageError(f"'{text}' names {fault}", "name each once, like none,bf16,2d+int8")
     return [parse(name) for name in names]
+
+
+def parse_for_plan(text: str) -> list[Method]:
+    """As `parse_all`.
+
+    Raises:
+        UsageError: also for a method that `busbw plan` cannot measure.
+    """
+    methods = parse_all(text)
+    for method in methods:
+        if method.every > 1:
+            raise UsageError(
+                f"'{method.name}' exchanges parameters, and busbw plan measures exchanges of"
+                " gradients",
+                f"busbw train MODEL --compare none,{method.name}",
+            )
+    return methods

@@ -50,6 +50,8 @@ def header(
     counts = ""
     if iterations:
         steps = f"{spec.iters} iterations of {spec.steps} steps"
+        if any("every=" in method for method in spec.methods):
+            steps += " or a multiple of every"
         counts = f"; {steps} after {spec.warmup} of warm-up{turns}"
     text = (
         f"# {spec.model}: {training.parameters:,} parameters,"

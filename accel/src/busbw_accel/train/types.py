@@ -87,7 +87,11 @@ class TrainRun(msgspec.Struct):
     method: str
     round: int
     steps_s: Annotated[
-        list[float], Meta(description="durations of steps, each the maximum over ranks")
+        list[float],
+        Meta(
+            description="durations of steps, each the maximum over ranks; of a method with `every`"
+            " the mean of so many steps"
+        ),
     ]
     rates: Annotated[
         list[float],

@@ -41,3 +41,11 @@ def test_a_setting_that_cannot_be_has_a_hint(capsys: pytest.CaptureFixture[str])
         capsys.readouterr().err == "error: ratio is 2.0, and must be a share above 0, at most 1\n\n"
         "hint: give ratio a valid value, or leave it out; the default is 0.01\n"
     )
+
+
+def test_a_method_that_exchanges_parameters_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(["plan", "mlp-small", "--compare", "none,int8+every=30"]) == 2
+    assert capsys.readouterr().err == (
+        "error: 'int8+every=30' exchanges parameters, and busbw plan measures exchanges of"
+        " gradients\n\nhint: busbw train MODEL --compare none,int8+every=30\n"
+    )

@@ -61,6 +61,23 @@ from busbw_accel.settings import Settings
         ({"compress_least": -1}, "compress_least is -1, and cannot be negative"),
         ({"intra_size": 0}, "intra_size is 0: a 2D group has at least one rank"),
         ({"chunk": 100}, "chunk is 100 bytes"),
+        ({"every": 0}, "every is 0, and must be at least 1"),
+        ({"fragments": 2}, "fragments has no effect where gradients are exchanged in each step"),
+        ({"outer_lr": 1.0}, "outer_lr has no effect where gradients are exchanged in each step"),
+        ({"every": 30, "fragments": 4}, "every=30 is not a multiple of fragments=4"),
+        (
+            {"every": 30, "fragments": 3, "delay": 10},
+            "delay is 10, and a fragment is exchanged every 10 steps",
+        ),
+        ({"every": 30, "delay": -1}, "delay is -1"),
+        ({"every": 30, "mix": 0.7}, "mix has no effect without delay"),
+        ({"every": 30, "delay": 1, "mix": 0.0}, "mix is 0.0"),
+        ({"every": 30, "outer_lr": float("nan")}, "outer_lr is nan, and must be above 0"),
+        ({"every": 30, "outer_momentum": 1.0}, "outer_momentum is 1.0"),
+        (
+            {"every": 30, "method": "int4", "last": "int8"},
+            "last is for gradients, and every=30 exchanges changes of parameters",
+        ),
     ],
 )
 def test_invalid_settings_are_named(words, message):
@@ -74,6 +91,7 @@ def test_invalid_settings_are_named(words, message):
     "words",
     [
         {"ratio": 1.0},
+        {"every": 30, "fragments": 3, "delay": 9, "mix": 1.0, "outer_momentum": 0.0},
         {"matrix_rank": 1},
         {"intra_size": 1},
         {"chunk": 1 << 16},

@@ -45,6 +45,14 @@ def test_method_names_become_settings(text, settings):
             1,
             "busbw_accel.attach(model, busbw_accel.Settings(method='topk', ratio=0.1))",
         ),
+        (
+            "int8+every=30",
+            "",
+            "rounded to 8 bits, the rest sent later",
+            1,
+            "busbw_accel.attach(model, busbw_accel.Settings(method='int8', every=30),"
+            " optimizer=optimizer)",
+        ),
     ],
 )
 def test_a_method_has_its_loss_and_the_code_that_applies_it(name, hook, loss, settles, code):

@@ -18,7 +18,7 @@ from busbw.pattern import capture
 from busbw_accel.cli.plans.recorded import UserTraining, short
 from busbw_accel.train.losses.runs import FILE, LossRuns
 from busbw_accel.train.losses.verdicts import report, text
-from busbw_accel.train.methods import NONE, parse_all
+from busbw_accel.train.methods import NONE, parse_for_plan
 
 # Options that say something about the runs of a comparison.
 OWN = {"losses", "tolerance", "compare", "rounds", "capture_limit_s", "folder", "format_name"}
@@ -58,7 +58,7 @@ def run(
     format_name: str,
 ) -> int:
     """Make all runs and print the comparison; the exit code is that of its verdicts."""
-    methods = [method.name for method in parse_all(compare)] if compare else []
+    methods = [method.name for method in parse_for_plan(compare)] if compare else []
     methods = [name for name in methods if name != NONE]
     if not methods:
         raise UsageError(
