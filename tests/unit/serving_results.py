@@ -21,7 +21,16 @@ def samples(time_us: float) -> list[float]:
 
 
 def cell(time_us: float) -> Cell:
-    return Cell(1e-6 * time_us, 0.0, 0.0, samples_s=samples(time_us), visits=[1] * VISITS)
+    low_s, high_s = (1e-6 * time_us * (1 + sign * 0.002) for sign in (-1, 1))
+    return Cell(
+        1e-6 * time_us,
+        0.0,
+        0.0,
+        samples_s=samples(time_us),
+        visits=[1] * VISITS,
+        low_s=low_s,
+        high_s=high_s,
+    )
 
 
 def backends(of_graph: float = 1.0, **fields: object) -> BackendsResult:
