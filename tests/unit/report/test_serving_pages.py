@@ -63,7 +63,7 @@ def test_times_of_calls_are_microseconds() -> None:
 def test_dispatch_and_combine_have_units_and_fold_what_they_count() -> None:
     result = moe()
     kind = results.kind_of(result)
-    assert kind.noun(result).startswith("a dispatch and combine of ")
+    assert kind.noun(result).startswith("a mixture of ")
     parts = kind.parts(result)
     heads = texts(parts, "th")
     assert "time us" in heads and "wire GB/s" in heads and "time" not in heads
