@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
@@ -93,6 +94,23 @@ METHODS: dict[str, dict[str, Any] | None] = {
         **SMALL,
     },
     "2D top-k 1 %, no feedback": {"method": "topk", "ratio": 0.01, "feedback": False, **SMALL},
+    # the shards of FSDP2
+    "FSDP2": {"shards": True},
+    "FSDP2 bf16, gather bf16": {"shards": True, "wire": "bf16", "gather": "bf16"},
+    "FSDP2 int8": {"shards": True, "method": "int8", "compress_least": 0},
+    "FSDP2 int8, no feedback": {
+        "shards": True,
+        "method": "int8",
+        "feedback": False,
+        "compress_least": 0,
+    },
+    "FSDP2 int8, gather int8": {
+        "shards": True,
+        "method": "int8",
+        "gather": "int8",
+        "compress_least": 0,
+    },
+    "FSDP2 int4": {"shards": True, "method": "int4", "compress_least": 0},
 }
 
 
@@ -109,6 +127,28 @@ def data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
     return pictures[TESTED:], labels[TESTED:], pictures[:TESTED], labels[:TESTED]
 
 
+def wrapped(layers: nn.Sequential, words: dict[str, Any] | None) -> nn.Module:
+    """The model in DDP, or sharded by FSDP2."""
+    if words and "shards" in words:
+        for layer in (*layers[::2], layers):
+            fully_shard(layer)
+        return layers
+    # a last bucket wants one before it
+    return DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
+
+
+def attached_to(
+    net: nn.Module, words: dict[str, Any] | None, optimizer: torch.optim.Optimizer
+) -> Any:
+    """What exchanges for a model; None: DDP itself."""
+    if words is None:
+        return None
+    settings = busbw_accel.Settings(**{name: words[name] for name in words if name != "shards"})
+    if "shards" in words:
+        return busbw_accel.attach_fully_sharded(net, settings=settings)
+    return busbw_accel.attach(net, settings, optimizer=optimizer)
+
+
 def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, float]:
     """One training: accuracy at the end, steps to the target (infinite if not reached), and
     bytes that left this rank's host.
@@ -118,13 +158,10 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     layers = nn.Sequential(
         nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
     )
-    # a last bucket wants one before it
-    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
+    net = wrapped(layers, words)
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
-    attached = None
-    if words is not None:
-        attached = busbw_accel.attach(net, busbw_accel.Settings(**words), optimizer=optimizer)
+    attached = attached_to(net, words, optimizer)
     rank, step, reached = dist.get_rank(), 0, math.inf
     lately: deque[float] = deque(maxlen=SMOOTH)
     for epoch in range(epochs):
@@ -138,7 +175,9 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
             optimizer.step()
             step += 1
             with torch.no_grad():
-                lately.append(float((net.module(unseen).argmax(1) == right).float().mean()))
+                lately.append(
+                    float((getattr(net, "module", net)(unseen).argmax(1) == right).float().mean())
+                )
             if reached == math.inf and len(lately) == SMOOTH and statistics.fmean(lately) >= TARGET:
                 reached = step
     return {

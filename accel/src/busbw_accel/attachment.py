@@ -235,8 +235,11 @@ def refuse_local_steps(settings: Settings, frontend: str) -> None:
         )
 
 
-def announce(worker: CommWorker, unknown: list[str]) -> None:
-    """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
+def announce(worker: CommWorker, unknown: list[str], note: str = "") -> None:
+    """Rank 0 prints how gradients are exchanged, once if several models are attached alike.
+
+    `note`: what else is worth a line.
+    """
     if dist.get_rank():
         return
     mesh, settings = worker.mesh, worker.settings
@@ -250,7 +253,7 @@ def announce(worker: CommWorker, unknown: list[str]) -> None:
             ": nothing is compressed; Settings(method='int8') sends a quarter, and `busbw plan --"
             " COMMAND` says which method pays off"
         )
-    lines += [mesh.note] if mesh.note else []
+    lines += filter(None, [mesh.note, note])
     lines += [f"{name} is unknown (known: {known_names})" for name in unknown]
     _print_once("".join(f"busbw accel: {line}\n" for line in lines))
 

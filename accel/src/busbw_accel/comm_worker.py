@@ -133,6 +133,10 @@ class CommWorker:
         self._job_queue().put(job)
         return future.then(lambda ended: ended.wait())  # so that DDP's C++ code sees the exception
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def ready(self) -> None:
         """Raise if an exchange has failed or the worker is closed."""
         if self._failure is not None:

@@ -160,6 +160,15 @@ class Communicator:
             for part, rows in parts
         )
 
+    def reduce_scatter(
+        self, shard: torch.Tensor, full: torch.Tensor, op: dist.ReduceOp, *, async_op: bool = False
+    ) -> dist.Work | None:
+        """Reduce-scatter `full` into `shard`. Returns what is to be waited for with `async_op`."""
+        if self.group is None:
+            shard.copy_(full.view(self.size, -1)[self.rank])
+            return None
+        return dist.reduce_scatter_tensor(shard, full, op, group=self.group, async_op=async_op)
+
     def begin_reduce_scatter(self, full: torch.Tensor) -> tuple[torch.Tensor, Work]:
         """Start a reduce-scatter.
 

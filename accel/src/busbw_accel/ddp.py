@@ -220,6 +220,12 @@ def _worker_of(
             "wrap it: DistributedDataParallel(model)",
         )
     settings, unknown = agree_on_settings(settings)
+    if settings.gather != "same":
+        raise UsageError(
+            f"gather={settings.gather} is for fully_shard: DistributedDataParallel gathers no"
+            " parameters",
+            "leave out gather",
+        )
     borrowed = _borrowed(model, settings) if timeout is None else None
     mesh = make(settings, timeout, borrowed, dist.get_process_group_ranks(model.process_group))
     worker = CommWorker(settings, mesh)

@@ -26,6 +26,8 @@ class CodecInfo:
     needs_matrices: bool = False
     # It sends so little that one NCCL channel suffices (top-k: up to SMALL_RATIO).
     small: bool = False
+    # It has `reduce_scatter` and `all_gather`, so that it can exchange the shards of fully_shard.
+    shards: bool = False
     sparse: bool = False  # it has a ratio and momentum correction
     warmup: bool = False  # it uses warmup_steps
     staged: bool = True  # its data can be staged in host memory
@@ -39,6 +41,7 @@ CODECS = (
         name=DENSE,
         implementation="dense:Dense",
         loss=0,
+        shards=True,
         meaning="the whole gradient",
         staged=False,
         plan_variants=(),
@@ -47,6 +50,7 @@ CODECS = (
         name="int8",
         implementation="integers:Int8",
         loss=2,
+        shards=True,
         meaning=f"8-bit {_BLOCKS}",
         plan_with_host=True,
     ),
@@ -54,6 +58,7 @@ CODECS = (
         name="int4",
         implementation="integers:Int4",
         loss=5,
+        shards=True,
         meaning=f"4-bit {_BLOCKS}",
         plan_with_host=True,
         plan_variants=("", "+last=powersgd+matrix_rank=16"),

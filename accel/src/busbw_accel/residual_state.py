@@ -166,6 +166,10 @@ class ResidualState:
         self._buckets[key] = fresh
         return fresh
 
+    def drop(self, names: Sequence[str]) -> None:
+        """Discard the state of the bucket with these parameters, not that of a checkpoint."""
+        self._buckets.pop(tuple(names), None)
+
     def _restore(self, key: Key, fresh: BucketState) -> None:
         """Add what a checkpoint has of this bucket."""
         saved = self._unsplit.pop(key, None)

@@ -16,6 +16,7 @@ _CHOICES = {
     "last": ("", *NAMES),
     "staging": (BACKEND, HOST),
     "wire": ("same", "fp32", "bf16", "fp16"),  # "same": the type of the gradient
+    "gather": ("same", "bf16", "int8"),  # "same": as fully_shard has them
     "values": ("fp32", "fp16"),
     "factors": ("fp32", "bf16"),  # fp16 would need scaling
 }
@@ -32,7 +33,8 @@ def _setting(default: T, meaning: str) -> T:
 class Settings:
     """How gradients are exchanged.
 
-    Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion).
+    Sizes in bytes of a bucket (DDP), of what a call of fully_shard takes together (the gradients or
+    parameters of all shards), or of a tensor (Horovod without fusion).
     """
 
     method: str = _setting(DENSE, "the codec, see below")
@@ -48,6 +50,11 @@ class Settings:
         "same",
         "the format of a dense exchange, and of the rows of sparse gradients: the gradient's own,"
         " fp32, bf16 or fp16",
+    )
+    gather: str = _setting(
+        "same",
+        "fully_shard: the format in which shards of parameters are gathered: as they are, bf16, or"
+        " int8 from `compress_least` on",
     )
     two_d: bool = _setting(False, "dense inside a host, the method across hosts")
     intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")

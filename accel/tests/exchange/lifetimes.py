@@ -268,6 +268,16 @@ def lost_sharded() -> str:
     return _until_lost(net)
 
 
+def lost_shards() -> str:
+    """The same where shards are exchanged."""
+    net = model()
+    for layer in (net[0], net[3], net):
+        fully_shard(layer)
+    settings = busbw_accel.Settings(method="int8", gather="int8", compress_least=0)
+    busbw_accel.attach_fully_sharded(net, settings=settings)
+    return _until_lost(net)
+
+
 def _until_lost(net: nn.Module) -> str:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):

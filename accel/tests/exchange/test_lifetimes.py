@@ -151,7 +151,9 @@ def test_lightcc_variables_choose_the_codec_and_its_settings(tmp_path):
     assert "busbw accel" not in results[1]["stderr"], "one rank says it for all"
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("lost", 5), ("lost_sharded", 3), ("lost_sparse", 3)])
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("lost", 5), ("lost_sharded", 3), ("lost_shards", 3), ("lost_sparse", 3)]
+)
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, name, ranks):
     results = jobs.run(tmp_path, "lifetimes", [name], ranks)
     assert [result["code"] for result in results] == [0] * (ranks - 1) + [7]

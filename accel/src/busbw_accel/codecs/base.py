@@ -66,6 +66,26 @@ class Codec(ABC):
         Returns the bytes that leave this rank's host.
         """
 
+    # The two halves of an exchange, for codecs with `CodecInfo.shards`.
+
+    def reduce_scatter(
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
+    ) -> int:
+        """Set `shard` to this rank's row of the average over the ranks.
+
+        `rows` is contiguous and floating: [ranks, elements of `shard`]. It may be changed. `state`,
+        `step` and the result are as in `exchange`.
+        """
+        raise NotImplementedError
+
+    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
+        """Set `gathered` to the shards of all ranks, with the same bits on every rank.
+
+        It is flat, in the order of ranks. The own shard is as the other ranks receive it. Returns
+        the bytes that leave this rank's host.
+        """
+        raise NotImplementedError
+
 
 def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
     """This rank's share of the average, in fp32.
@@ -83,6 +103,14 @@ def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool
         return share(part, comm).add_(state[RESIDUAL])
     # This is one pass over memory. It gives the same bits, since a power of two divides exactly.
     return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)
+
+
+def sum_rows(rows: torch.Tensor) -> torch.Tensor:
+    """Sum row by row in fp32, in a fixed order of additions. Rows of fp32 may be changed."""
+    total = rows[0].float()
+    for row in rows[1:]:
+        total += row
+    return total
 
 
 def keep(state: State, residuals: State, result: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from busbw_accel.codecs.base import Codec, State, ring_bytes
+from busbw_accel.codecs.base import Codec, State, ring_bytes, share, sum_rows
 from busbw_accel.communicator import Communicator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -24,3 +24,16 @@ class Dense(Codec):
             comm.all_reduce(sent)
             part.copy_(sent)
         return comm.ring(ring_bytes(sent.numel() * sent.element_size(), comm.size))
+
+    def reduce_scatter(
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
+    ) -> int:
+        """Ranks send each other their rows in the format of `wire`; the owner sums in fp32."""
+        sent = share(rows, comm).to(DTYPES.get(self.settings.wire, rows.dtype))
+        shard.copy_(sum_rows(comm.all_to_all(sent)))
+        return comm.direct((comm.size - 1) * sent[0].nbytes)
+
+    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
+        sent = shard.to(DTYPES.get(self.settings.wire, shard.dtype))
+        gathered.view(comm.size, -1).copy_(comm.all_gather(sent))
+        return comm.ring((comm.size - 1) * sent.nbytes)

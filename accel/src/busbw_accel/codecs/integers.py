@@ -19,6 +19,7 @@ from busbw_accel.codecs.base import (
     keep,
     most_steps,
     row_bytes,
+    sum_rows,
 )
 from busbw_accel.communicator import Communicator
 from busbw_accel.methods import BLOCK
@@ -39,7 +40,7 @@ class Integers(Codec):
         pair, in_kernels = comm.size == 2, kernels.usable(part)
         # Elements of a row, which one rank sums.
         rows = 1 if pair else comm.size
-        length = -(-part.numel() // (GRAIN * rows)) * GRAIN
+        length = _whole(-(-part.numel() // rows))
         if pair:
             (self._exchange_pair_in_kernels if in_kernels else self._exchange_pair)(
                 part, comm, state, length
@@ -94,7 +95,7 @@ class Integers(Codec):
         elements, feedback = part.numel(), self.settings.feedback
         total = _pad(carried(part, comm, state, feedback), length)
         sent, residual = pack(total.view(1, length), self.bits)
-        part.copy_(_sum(unpack(comm.all_gather(sent), length, self.bits))[:elements])
+        part.copy_(sum_rows(unpack(comm.all_gather(sent), length, self.bits))[:elements])
         if feedback:
             keep(state, {RESIDUAL: residual.view(-1)[:elements]}, part)
 
@@ -104,7 +105,7 @@ class Integers(Codec):
         elements, feedback = part.numel(), self.settings.feedback
         total = _pad(carried(part, comm, state, feedback), comm.size * length)
         sent, residual = pack(total.view(comm.size, length), self.bits)
-        shard = _sum(unpack(comm.all_to_all(sent), length, self.bits))
+        shard = sum_rows(unpack(comm.all_to_all(sent), length, self.bits))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
         own_sum, sum_residual = pack(shard[None], self.bits)
@@ -115,6 +116,56 @@ class Integers(Codec):
                 {RESIDUAL: residual.view(-1)[:elements], SUM_RESIDUAL: sum_residual.view(-1)},
                 part,
             )
+
+    def reduce_scatter(
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
+    ) -> int:
+        elements, feedback = shard.numel(), self.settings.feedback
+        length = _whole(elements)
+        if kernels.usable(rows):
+            from busbw_accel.codecs.kernels import integers
+
+            before = state.get(RESIDUAL) if feedback else None
+            if before is not None:
+                before = _pad(before.view(rows.shape), length).view(-1)
+            sent, residual = integers.packed(
+                _pad(rows, length).view(-1),
+                before,
+                comm.size,
+                comm.size,
+                length,
+                self.bits,
+                feedback=feedback,
+            )
+            integers.add(comm.all_to_all(sent), length, self.bits, shard)
+        else:
+            total = carried(rows.view(-1), comm, state, feedback).view(rows.shape)
+            sent, residual = pack(_pad(total, length), self.bits)
+            received = unpack(comm.all_to_all(sent), length, self.bits)
+            shard.copy_(sum_rows(received)[:elements])
+        if feedback:
+            # The other ranks' shards are unknown here: what this rank has sent decides.
+            residual = residual.view(comm.size, length)[:, :elements].flatten()
+            keep(state, {RESIDUAL: residual}, residual)
+        return comm.direct((comm.size - 1) * row_bytes(length, self.bits))
+
+    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
+        elements = shard.numel()
+        length = _whole(elements)
+        if kernels.usable(gathered):
+            from busbw_accel.codecs.kernels import integers
+
+            sent, _ = integers.packed(shard, None, 1, 1, length, self.bits, feedback=False)
+            every = gathered
+            if length > elements:
+                every = gathered.new_empty(comm.size * length)
+            integers.unpack(comm.all_gather(sent), length, self.bits, every)
+        else:
+            sent, _ = pack(_pad(shard.float(), length)[None], self.bits)
+            every = unpack(comm.all_gather(sent), length, self.bits)
+        if every is not gathered:
+            gathered.view(comm.size, -1).copy_(every.view(comm.size, length)[:, :elements])
+        return comm.ring((comm.size - 1) * row_bytes(length, self.bits))
 
 
 class Int8(Integers):
@@ -129,10 +180,15 @@ class Int4(Integers):
     bits = 4
 
 
+def _whole(elements: int) -> int:
+    """The length of a row for this many elements."""
+    return -(-elements // GRAIN) * GRAIN
+
+
 def _pad(total: torch.Tensor, length: int) -> torch.Tensor:
-    if length == total.numel():
-        return total
-    return torch.nn.functional.pad(total, (0, length - total.numel()))
+    """`total` with zeros up to `length` in its last dimension."""
+    missing = length - total.shape[-1]
+    return torch.nn.functional.pad(total, (0, missing)) if missing else total
 
 
 def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,11 +229,3 @@ def _split_pairs(packed: torch.Tensor, bits: int) -> torch.Tensor:
     return (
         packed if bits == 8 else torch.stack(((packed << 4) >> 4, packed >> 4), dim=-1).flatten(-2)
     )
-
-
-def _sum(rows: torch.Tensor) -> torch.Tensor:
-    """Sum row by row, in a fixed order of additions."""
-    total = rows[0]
-    for row in rows[1:]:
-        total += row
-    return total

@@ -311,3 +311,24 @@ def test_without_a_compiler_codecs_use_torch_and_warn_once(monkeypatch, capsys):
         )
         == 1
     )
+
+
+@pytest.mark.parametrize("elements", [1024, 1_100])  # rows are padded to 1024
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])
+@pytest.mark.parametrize("codec", [plain.Int8, plain.Int4])
+def test_shards_are_summed_and_gathered_as_in_plain_torch(codec, kind, elements, monkeypatch):
+    communicator, codec = Communicator(None, 3, 0, 3), codec(Settings(method="int8"))
+    found = []
+    for in_kernels in (True, False):
+        monkeypatch.setattr(kernels, "usable", lambda _, answer=in_kernels: answer)
+        state, shard = {}, torch.empty(elements, dtype=kind, device=DEVICE)
+        for step in range(2):
+            rows = gradient(step, 3 * elements, kind).view(3, elements)
+            codec.reduce_scatter(rows, shard, communicator, state, step)
+        gathered = torch.empty(3 * elements, dtype=kind, device=DEVICE)
+        codec.all_gather(shard, gathered, communicator)
+        found.append((shard, state[RESIDUAL], gathered))
+    for one, other in zip(*found, strict=True):
+        assert one.shape == other.shape and one.any()
+        equal = torch.isclose(one.float(), other.float(), rtol=1e-4, atol=1e-5)
+        assert equal.float().mean() > 0.98  # the rest is rounded to the neighbor

@@ -25,8 +25,8 @@ RECORD_HINT = "busbw capture --output run1 --timed --capture-steps 30 -- COMMAND
 SHOW_HINT = "busbw show FILE prints what it has"
 PREDICT_HINT = "busbw predict --pattern FILE says what the calls take elsewhere"
 FSDP_HINT = (
-    "where replicas of shards all-reduce (HSDP), busbw_accel.attach_fully_sharded applies the same"
-    f" methods; {PREDICT_HINT}"
+    "for fully_shard, busbw_accel.attach_fully_sharded(model, settings=Settings(method='int8'))"
+    f" sends less; {PREDICT_HINT}"
 )
 
 

@@ -1,0 +1,268 @@
+"""What fully_shard (FSDP2) exchanges itself, exchanged by codecs: shards of gradients are summed by
+their owners, and shards of parameters are gathered.
+
+FSDP2 calls an object for each reduce-scatter and each all-gather, in the streams that it has for
+them, and takes tensors from its `allocate`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from busbw.core.errors import UsageError
+from busbw_accel.codecs import codec_for
+from busbw_accel.codecs.base import State
+from busbw_accel.comm_worker import COMPRESSIBLE, CommWorker
+from busbw_accel.communicator import Communicator
+from busbw_accel.methods import DENSE
+from busbw_accel.residual_state import BucketPiece, BucketState
+from busbw_accel.settings import Settings
+
+# How parameters are gathered, for each value of the setting `gather`.
+_GATHERED = {
+    "same": Settings(),
+    "bf16": Settings(wire="bf16"),
+    "int8": Settings(method="int8", feedback=False),
+}
+
+
+@dataclass(eq=False, slots=True)
+class ShardedUnit:
+    """Modules that were given to fully_shard in one call, and the parameters sharded by it."""
+
+    name: str  # of the first module
+    module: FSDPModule
+    parameters: list[DTensor] = field(default_factory=list)
+
+    def length(self, ranks: int) -> int:
+        """Elements of all gradients, padded so that each parameter has equal shards."""
+        return sum(
+            _padded(parameter, ranks) for parameter in self.parameters if parameter.requires_grad
+        )
+
+
+def _padded(parameter: DTensor, ranks: int) -> int:
+    shape = list(parameter.shape)
+    dim = getattr(parameter.placements[0], "dim", 0)
+    shape[dim] = -(-shape[dim] // ranks) * ranks
+    return math.prod(shape)
+
+
+def units(model: nn.Module) -> list[ShardedUnit]:
+    """The units of a model, in the order of its modules.
+
+    Raises:
+        UsageError: fully_shard was not called on any module.
+    """
+    found: dict[object, ShardedUnit] = {}
+    seen: set[int] = set()
+
+    def visit(module: nn.Module, name: str, unit: ShardedUnit | None) -> None:
+        if isinstance(module, FSDPModule):
+            unit = found.setdefault(module._get_fsdp_state(), ShardedUnit(name, module))
+        for parameter in module.parameters(recurse=False):
+            if unit is not None and isinstance(parameter, DTensor) and id(parameter) not in seen:
+                seen.add(id(parameter))
+                unit.parameters.append(parameter)
+        for child_name, child in module.named_children():
+            visit(child, f"{name}.{child_name}".lstrip("."), unit)
+
+    visit(model, "", None)
+    if not found:
+        raise UsageError(
+            f"a {type(model).__name__} without fully_shard has no shards to exchange",
+            "call fully_shard on it first",
+        )
+    return list(found.values())
+
+
+def group_of(model: nn.Module, divided: Sequence[ShardedUnit]) -> dist.ProcessGroup:
+    """The ranks over which fully_shard has divided a model.
+
+    Raises:
+        UsageError: they are not the same for all units, a mesh has several dimensions, or
+            parameters are replicated.
+    """
+    groups: dict[tuple[int, ...], tuple[str, dist.ProcessGroup]] = {}
+    for unit in divided:
+        for parameter in unit.parameters:
+            mesh, what = parameter.device_mesh, unit.name or type(model).__name__
+            if mesh.ndim != 1:
+                raise UsageError(
+                    f"rank {dist.get_rank()}: the parameters of {what} are on a mesh of {mesh.ndim}"
+                    f" dimensions ({', '.join(mesh.mesh_dim_names or ()) or 'without names'})",
+                    'call fully_shard with the dimension that divides, mesh=mesh["inside"]; for'
+                    ' that of replicas: attach_fully_sharded(model, mesh["across"], settings)',
+                )
+            if not parameter.placements[0].is_shard():
+                raise UsageError(
+                    f"rank {dist.get_rank()}: the parameters of {what} are replicated, not sharded",
+                    "use fully_shard, or DistributedDataParallel and attach(model, settings)",
+                )
+            group = mesh.get_group()
+            ranks = tuple(dist.get_process_group_ranks(group))
+            groups.setdefault(ranks, (what, group))
+    if not groups:
+        raise UsageError(
+            f"fully_shard has divided no parameter of this {type(model).__name__}",
+            "call attach_fully_sharded after the parameters are sharded",
+        )
+    if len(groups) > 1:
+        (first, (name, _)), (second, (other, _)) = list(groups.items())[:2]
+        raise UsageError(
+            f"rank {dist.get_rank()}: {name} is sharded over ranks {first}, {other} over {second}",
+            "shard all modules of a model over the same mesh",
+        )
+    return next(iter(groups.values()))[1]
+
+
+class _Comm:
+    """What a reduce-scatter and an all-gather share."""
+
+    def __init__(self, worker: CommWorker, group: dist.ProcessGroup) -> None:
+        """`group`: the ranks that share the model."""
+        self.worker, self.group = worker, group
+
+    def allocate(
+        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def over(self, group: dist.ProcessGroup) -> Communicator:
+        """The communicator of a call.
+
+        FSDP may have a group of its own for reduce-scatters, and with a number as
+        reshard_after_forward one of fewer ranks for the gathers of backward.
+        """
+        mesh, size = self.worker.mesh, group.size()
+        used = None if mesh.world.group is None else group
+        if size == mesh.world.size:
+            return dataclasses.replace(mesh.world, group=used)
+        every = dict(zip(dist.get_process_group_ranks(self.group), mesh.hosts, strict=True))
+        hosts = [every[rank] for rank in dist.get_process_group_ranks(group)]
+        return Communicator(used, size, group.rank(), hosts.count(hosts[group.rank()]))
+
+
+class ShardedSum(_Comm):
+    """The reduce-scatter of a unit's gradients."""
+
+    def __init__(
+        self,
+        worker: CommWorker,
+        group: dist.ProcessGroup,
+        unit: ShardedUnit,
+        count: Callable[[str], None],
+    ) -> None:
+        """`count` is called with the unit's name for each exchange."""
+        super().__init__(worker, group)
+        self.unit, self.count = unit, count
+        self._elements = 0  # of the gradients for which something is kept
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: dist.ReduceOp,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Waits on CPUs; on a GPU the current stream does, also with `async_op`."""
+        settings, comm = self.worker.settings, self.over(group)
+        method = DENSE
+        if input_tensor.dtype in COMPRESSIBLE:
+            method = settings.method_for(input_tensor.nbytes)
+        self.count(self.unit.name)
+        self.worker.traffic.buckets += 1
+        with self.worker.explaining():
+            if method == DENSE and (
+                settings.wire == "same" or input_tensor.dtype not in COMPRESSIBLE
+            ):
+                self.worker.traffic.across += comm.ring((comm.size - 1) * output_tensor.nbytes)
+                return comm.reduce_scatter(output_tensor, input_tensor, op, async_op=async_op)
+            factor = _factor(op, comm.size)
+            rows = input_tensor.view(comm.size, -1)
+            self.worker.traffic.across += codec_for(method, settings).reduce_scatter(
+                rows, output_tensor, comm, self._state(method, rows, comm), self.worker.step
+            )
+        if factor != 1:
+            output_tensor.mul_(factor)
+        return None
+
+    def _state(self, method: str, rows: torch.Tensor, comm: Communicator) -> State:
+        """What the codec keeps of this unit.
+
+        Nothing where some of its parameters have no gradient: which ones is unknown here, and
+        residuals would be those of others.
+        """
+        if method == DENSE or rows.numel() != self.unit.length(comm.size):
+            return {}
+        if rows.numel() != self._elements:  # parameters were frozen, or are trained again
+            self.worker.memory.drop([self.unit.name])
+            self._elements = rows.numel()
+        fresh = BucketState(
+            ((rows.numel(),),), (BucketPiece(0, rows.numel(), 0),), None, comm, rows.device
+        )
+        return self.worker.memory.of([self.unit.name], fresh).states[0]
+
+
+class ShardedParameters(_Comm):
+    """The all-gather of a unit's parameters."""
+
+    def __init__(self, worker: CommWorker, group: dist.ProcessGroup) -> None:
+        super().__init__(worker, group)
+        self.settings = dataclasses.replace(
+            _GATHERED[worker.settings.gather], compress_least=worker.settings.compress_least
+        )
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """As of `ShardedSum`, but for parameters that are gathered as they are."""
+        if self.worker.closed:  # a model can be evaluated without it
+            return dist.all_gather_into_tensor(
+                output_tensor, input_tensor, group=group, async_op=async_op
+            )
+        settings, comm = self.settings, self.over(group)
+        method = settings.method_for(output_tensor.nbytes)
+        narrow = method != DENSE or (
+            settings.wire == "bf16" and input_tensor.dtype == torch.float32
+        )
+        with self.worker.explaining():
+            if not narrow or input_tensor.dtype not in COMPRESSIBLE:
+                self.worker.traffic.across += comm.ring((comm.size - 1) * input_tensor.nbytes)
+                work = comm.begin_all_gather(output_tensor, input_tensor, async_op=async_op)
+                return work if isinstance(work, dist.Work) else None
+            self.worker.traffic.across += codec_for(method, settings).all_gather(
+                input_tensor, output_tensor, comm
+            )
+        return None
+
+
+def _factor(op: dist.ReduceOp, ranks: int) -> float:
+    """By what an average is multiplied for the result of this operation.
+
+    Raises:
+        UsageError: it is neither an average nor a sum.
+    """
+    if op == dist.ReduceOp.AVG:
+        return 1.0
+    if op == dist.ReduceOp.SUM:
+        return float(ranks)
+    if op == dist.ReduceOp.PREMUL_SUM:
+        # Pickling has the only public way to its factor.
+        return float(op.__getstate__()[1]) * ranks
+    raise UsageError(
+        f"rank {dist.get_rank()}: gradients are reduced by {op}, and codecs average or sum",
+        "use dense, with wire at its default",
+    )
