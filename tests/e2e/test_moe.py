@@ -50,7 +50,7 @@ def test_two_ranks_verify_and_time_every_phase(start, here, tmp_path: Path) -> N
         assert row.selections_bytes == row.tokens * 3 * 64 * 2
     assert here("busbw", "show", str(file)).out == done.out
     assert "no bound: the ranks run on CPUs" in done.out
-    assert "a dispatch and combine of 8 experts" in repr(result)
+    assert "a mixture of 8 experts" in repr(result)
 
 
 def test_four_ranks_take_the_experts_of_a_file(start, tmp_path: Path) -> None:

@@ -62,13 +62,14 @@ def command(
 ) -> int:
     """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
 
-    Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of
-    links, counters of links, snapshots. Up to 8 sweeps fit. Those of one collective, engine and
-    number of ranks share plots; those that are also of the same hosts and devices and have a size
-    in common are compared with the first of them. Snapshots and checks of several machines share a
-    section, which says what differs between them. A directory stands for its files that end in
-    .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; its folders are named, and
-    not read. Of several files those that cannot be read are named and left out.
+    Reads what busbw show reads: sweeps, results of backends, overlap and moe, trainings, plans,
+    replays, patterns, checks, tests of links, counters of links, snapshots. Up to 8 sweeps fit.
+    Those of one collective, engine and number of ranks share plots; those that are also of the same
+    hosts and devices and have a size in common are compared with the first of them. Snapshots and
+    checks of several machines share a section, which says what differs between them. A directory
+    stands for its files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the
+    run; traces of several ranks are one section; its folders are named, and not read. Of several
+    files those that cannot be read are named and left out.
 
     With --sign the command that verifies the signature is printed too.
     """

@@ -15,6 +15,7 @@ from busbw.ui.number_formats import (
     machine,
     micro_text,
     percent_text,
+    run_problems,
     text_or_unknown,
 )
 
@@ -116,9 +117,7 @@ def legend(result: MoeResult, shown: Collection[str] = ()) -> list[str]:
         )
     lines += fastest(result)
     lines += [f"left out: {name}: {why}" for name, why in result.left_out.items()]
-    if not result.complete:
-        lines.append("the run did not end; these rows are what was measured")
-    return [*lines, *(f"error: {error}" for error in result.errors)]
+    return lines + run_problems(result)
 
 
 def _titles(definition: str) -> set[str]:

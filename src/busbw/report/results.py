@@ -82,7 +82,7 @@ OVERLAP = ResultKind(
 )
 MOE = ResultKind(
     MoeResult,
-    lambda result: f"a dispatch and combine of {result.moe.experts} experts",
+    lambda result: f"a mixture of {result.moe.experts} experts",
     lambda result, width, ran: moe_text.render_all(result, width),
     moe_html.parts,
     moe_checks.check,

@@ -110,7 +110,7 @@ def test_other_runs_than_sweeps_are_called_what_they_are(busbw: Busbw, tmp_path:
         (tmp_path / name).write_text(results.render(made))
         assert busbw("add", name)[0] == 0
     _, out, _ = busbw()
-    for text in ("  backends of all_reduce ", "  all_reduce beside gemm ", "  dispatch of 64 ex"):
+    for text in ("  backends of all_reduce ", "  all_reduce beside gemm ", "  mixture of 64 exp"):
         assert text in out
 
 

@@ -63,7 +63,7 @@ def test_times_of_calls_are_microseconds() -> None:
 def test_dispatch_and_combine_have_units_and_fold_what_they_count() -> None:
     result = moe()
     kind = results.kind_of(result)
-    assert kind.noun(result).startswith("a dispatch and combine of ")
+    assert kind.noun(result).startswith("a mixture of ")
     parts = kind.parts(result)
     heads = texts(parts, "th")
     assert "time us" in heads and "wire GB/s" in heads and "time" not in heads
@@ -73,7 +73,7 @@ def test_dispatch_and_combine_have_units_and_fold_what_they_count() -> None:
     assert not any("wire: GB/s" in "".join(part.itertext()) for part in parts if part.tag == "p")
 
 
-@pytest.mark.parametrize("result", [backends(), overlap()])
+@pytest.mark.parametrize("result", [backends(), overlap(), moe()])
 def test_a_run_that_ended_before_its_first_row_says_so(result: Outcome, tmp_path: Path) -> None:
     result.rows, result.complete, result.errors = [], False, ["interrupted"]  # type: ignore[attr-defined]
     text = render(result, "table")

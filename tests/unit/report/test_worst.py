@@ -261,6 +261,20 @@ def test_runs_of_every_kind_are_heard(
     assert page_text.count("see the switch") == 1
 
 
+def test_findings_of_one_id_are_not_merged(tmp_path: Path) -> None:
+    result, messages = overlap(), ["pack takes 55 % of dispatch", "pack takes 60 % of combine"]
+    result.findings = [RunFinding("moe_phase", Verdict.WARN, message) for message in messages]
+    assert of_report(tmp_path, result) == [f"warn {message} 0.json" for message in messages]
+
+
+def test_wrong_data_without_a_finding_is_a_failure() -> None:
+    result = overlap()
+    result.is_wrong = True
+    result.findings = [RunFinding("overlap_data", Verdict.UNKNOWN, "not checked")]
+    page_of_one = other_reports.page(OtherReports([("f", document(result))]))
+    assert beginning(page_of_one)[0] == "fail wrong data f"
+
+
 def place(result: Outcome) -> str:
     hosts = list(dict.fromkeys(device.host for device in result.world.devices))
     return f"on {hosts[0]}, 0.json" if hosts else "0.json"
