@@ -6,7 +6,7 @@ from busbw.backends.findings import BACKENDS_FINDINGS
 from busbw.core.finding import LOG_FINDINGS
 from busbw.model.findings import rules
 from busbw.moe.findings import MOE_FINDINGS
-from busbw.overlap.types import OVERLAP_FINDINGS
+from busbw.overlap.findings import OVERLAP_FINDINGS
 
 
 def findings() -> str:

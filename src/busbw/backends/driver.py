@@ -6,14 +6,9 @@ import os
 
 import msgspec
 
+from busbw.backends.kind import BackendRunning, SizeMeasured
 from busbw.backends.rails import group_name
-from busbw.backends.types import (
-    BackendRunning,
-    BackendsJob,
-    BackendsResult,
-    BackendsRow,
-    SizeMeasured,
-)
+from busbw.backends.types import BackendsJob, BackendsResult, BackendsRow
 from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
 from busbw.core.sizes import short_size

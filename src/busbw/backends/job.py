@@ -12,19 +12,11 @@ from time import perf_counter
 
 import msgspec
 
+from busbw.backends.kind import BackendRunning, SizeMeasured
 from busbw.backends.opened import Opened, TimedBackend
 from busbw.backends.rails import on_rails, use_rails
 from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend, why_not
-from busbw.backends.types import (
-    EAGER,
-    GRAPH,
-    BackendRunning,
-    BackendsJob,
-    BackendsResult,
-    BackendsRow,
-    BackendTime,
-    SizeMeasured,
-)
+from busbw.backends.types import EAGER, GRAPH, BackendsJob, BackendsResult, BackendsRow, BackendTime
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes

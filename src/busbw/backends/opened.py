@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from busbw.backends.kind import BackendRunning
 from busbw.backends.registry import BackendRow
-from busbw.backends.types import BackendRunning
 from busbw.engines.base import CollectiveCall, Engine, Launch
 from busbw.measure import adaptive_timing
 from busbw.measure.batches import Batches

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from busbw.backends.registry import BackendRow
-from busbw.backends.types import MeasuredRail
+from busbw.backends.types import ALL_RAILS, MeasuredRail
 from busbw.core.errors import UsageError
 from busbw.core.rates import LINK_EXAMPLE, parse_rate
 from busbw.host.rails import NicChoice, of_this_host, select
 from busbw.host.source import LiveMachine
 from busbw.launch.control import Control
-
-ALL = "all"
 
 
 def parse(texts: Sequence[str]) -> list[NicChoice]:
@@ -24,7 +22,7 @@ def parse(texts: Sequence[str]) -> list[NicChoice]:
     for text in texts:
         name, _, rate = text.partition("=")
         given = _line_rate(name, rate) if rate else None
-        names = of_this_host(LiveMachine()) if name == ALL else [name]
+        names = of_this_host(LiveMachine()) if name == ALL_RAILS else [name]
         if not names:
             raise UsageError(
                 "--rail all: no NIC of this host has a known rate",
@@ -54,7 +52,7 @@ def on_rails(row: BackendRow, rails: Sequence[NicChoice]) -> BackendRow:
 
 def group_name(rails: Sequence[NicChoice]) -> str:
     """What rails are called that are used at the same time."""
-    return rails[0].name if len(rails) == 1 else ALL
+    return rails[0].name if len(rails) == 1 else ALL_RAILS
 
 
 def use_rails(rails: Sequence[NicChoice], control: Control) -> tuple[list[MeasuredRail], bool]:

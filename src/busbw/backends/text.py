@@ -5,6 +5,7 @@ from busbw.backends.verdicts import IMPRECISE, Fastest, fastest, is_precise, rat
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.host.rails import NicChoice
+from busbw.model.findings import all_findings
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import (
     bandwidth_text,
@@ -26,7 +27,7 @@ def render(result: BackendsResult, width: int | None = None) -> str:
     parts = [wrapped(f"{head(result)}\n", width)]
     for mode in result.modes():
         parts += rail_tables(result, mode, width) if result.rails else [table(result, mode, width)]
-    below = [*foot(result), *(finding_text(one).rstrip() for one in result.all_findings())]
+    below = [*foot(result), *(finding_text(one).rstrip() for one in all_findings(result))]
     parts.append(wrapped("".join(f"{line}\n" for line in below), width))
     return "\n".join(parts)
 

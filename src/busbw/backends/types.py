@@ -1,4 +1,4 @@
-"""Backends of a collective beside each other: the job, what rank 0 reports, and the result.
+"""Backends of a collective beside each other: the job and the result.
 
 Times are in seconds per operation, sizes in bytes.
 """
@@ -8,15 +8,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from busbw.core.finding import RunFinding
 from busbw.core.result import Cell, Ideal, Outcome
 from busbw.core.sweep import SweepSpec
 from busbw.host.rails import NicChoice
-from busbw.measure.events import Event
-from busbw.measure.job import RunKind, SweepJob
+from busbw.measure.job import SweepJob
 
 EAGER, GRAPH = "eager", "graph"
 IN_GRAPH = 16  # operations of a CUDA graph: a decode step has some for each layer
+ALL_RAILS = "all"  # the name of all rails, used at the same time
 
 
 class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="backends"):
@@ -134,12 +133,6 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
     def reached(self) -> str:
         return f", after {self.rows[-1].size_bytes} B" if self.rows else ""
 
-    def conclusions(self) -> list[RunFinding]:
-        """Wrong data, and where the default is beaten."""
-        from busbw.backends.findings import findings
-
-        return findings(self)
-
     def add(self, row: BackendsRow) -> None:
         """Add what was measured at a size, to what other rails have there."""
         same = next((known for known in self.rows if known.size_bytes == row.size_bytes), None)
@@ -167,37 +160,3 @@ class BackendsResult(Outcome, kw_only=True, tag="busbw.backends/1"):
         """Those that were measured."""
         seen = {time.mode for row in self.rows for time in row.times if time.cell}
         return [mode for mode in (EAGER, GRAPH) if mode in seen]
-
-
-class BackendRunning(Event, tag="running"):
-    """A backend is about to run at a size, or without one to start. If the job ends now, it is the
-    one to leave out, in this mode or in all.
-    """
-
-    backend: str
-    mode: str = ""
-    size_bytes: int = 0
-
-    @property
-    def name(self) -> str:
-        """Of what is left out: `nccl graph`."""
-        return f"{self.backend} {self.mode}".rstrip()
-
-
-class SizeMeasured(Event, tag="size"):
-    """All backends were measured at one size."""
-
-    row: BackendsRow
-
-    def add_to(self, result: Outcome) -> bool:
-        assert isinstance(result, BackendsResult)
-        from busbw.backends.verdicts import choices
-
-        result.add(self.row)
-        result.choices = choices(result)
-        return True
-
-
-BACKENDS = RunKind(
-    BackendsJob, BackendsResult, ("busbw.backends.job", "measure"), (BackendRunning, SizeMeasured)
-)

@@ -6,8 +6,7 @@ from statistics import median
 
 import msgspec
 
-from busbw.backends.rails import ALL
-from busbw.backends.types import BackendsResult, BackendsRow, BackendTime, Choice
+from busbw.backends.types import ALL_RAILS, BackendsResult, BackendsRow, BackendTime, Choice
 from busbw.core.result import Cell
 from busbw.stats import fastest as ranking
 
@@ -117,8 +116,8 @@ def _ranges(result: BackendsResult, mode: str, rows: Sequence[BackendsRow]) -> I
 def slower_on_all(result: BackendsResult) -> list[tuple[str, Choice]]:
     """Where a backend is surely slower over all rails than over one alone, with its name there."""
     found = list[tuple[str, Choice]]()
-    for default in [name for name in result.backends if name.endswith(f"@{ALL}")]:
-        stem = default.removesuffix(ALL)
+    for default in [name for name in result.backends if name.endswith(f"@{ALL_RAILS}")]:
+        stem = default.removesuffix(ALL_RAILS)
         rows = [
             BackendsRow(
                 size_bytes=row.size_bytes,

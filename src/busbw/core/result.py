@@ -331,15 +331,6 @@ class Outcome(Shown, msgspec.Struct, kw_only=True, tag_field="schema"):
         """Whether any check saw a wrong element, in runs that check data."""
         return False
 
-    def conclusions(self) -> list[RunFinding]:
-        """The findings that this kind of result alone has."""
-        return []
-
-    def all_findings(self) -> list[RunFinding]:
-        """Those of the file, and of its conclusions those that an older busbw did not write."""
-        written = {found.id for found in self.findings}
-        return [*self.findings, *(one for one in self.conclusions() if one.id not in written)]
-
 
 class Result(Tabular, Outcome, tag="busbw.result/1"):
     """The result of a sweep over sizes of one collective."""

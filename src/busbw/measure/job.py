@@ -26,7 +26,7 @@ KINDS = {
     "sweep": ("busbw.measure.job", "SWEEP"),
     "tune": ("busbw.tune.types", "TUNE"),
     "replay": ("busbw.pattern.replay.kind", "REPLAY"),
-    "backends": ("busbw.backends.types", "BACKENDS"),
+    "backends": ("busbw.backends.kind", "BACKENDS"),
     "overlap": ("busbw.overlap.types", "OVERLAP"),
     "moe": ("busbw.moe.types", "MOE"),
 }

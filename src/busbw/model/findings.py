@@ -15,8 +15,7 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
     """What follows from a run, most important first. `known` gives the reference curves to compare
     with; None for those that come with busbw.
 
-    Of other runs the network and the transports are judged, and what their kind of result concludes
-    itself.
+    Of other runs the network and the transports are judged, and what their rows say.
     """
     if isinstance(result, Result):
         return apply(rules(result), Run(result, topology, known))
@@ -24,7 +23,28 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
 
     conclusion = network_findings.paced(result, topology)
     of_network = [network_findings.TCP_CONGESTION.finding(conclusion)] if conclusion else []
-    return [*result.conclusions(), *of_network, *transport_findings.findings(result)]
+    return [*of_rows(result), *of_network, *transport_findings.findings(result)]
+
+
+# Modules whose `findings` says what the rows of other results say, by their schema.
+_OF_ROWS = {
+    "busbw.backends/1": "busbw.backends.findings",
+    "busbw.moe/1": "busbw.moe.findings",
+    "busbw.overlap/1": "busbw.overlap.findings",
+}
+
+
+def of_rows(result: Outcome) -> list[RunFinding]:
+    """What the rows of a result other than a sweep say; nothing of a kind that is not judged."""
+    module = _OF_ROWS.get(str(result.__struct_config__.tag))
+    found: list[RunFinding] = import_module(module).findings(result) if module else []
+    return found
+
+
+def all_findings(result: Outcome) -> list[RunFinding]:
+    """Those of the file, and what rows say that an older busbw did not write."""
+    written = {found.id for found in result.findings}
+    return [*result.findings, *(found for found in of_rows(result) if found.id not in written)]
 
 
 def _has_hosts(result: Result) -> bool:

@@ -1,14 +1,9 @@
 """The findings of dispatch and combine."""
 
-from typing import TYPE_CHECKING
-
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.sizes import counted
-from busbw.moe.types import ALLTOALLV
+from busbw.moe.types import ALLTOALLV, MoeResult, MoeRow
 from busbw.moe.volumes import DISPATCH
-
-if TYPE_CHECKING:
-    from busbw.moe.types import MoeResult, MoeRow
 
 DATA, PHASE, IMBALANCE = "moe_data", "moe_phase", "moe_imbalance"
 # of the reference page: verdict and meaning
@@ -39,7 +34,7 @@ MOST_IMBALANCE = 1.5
 HALF = 0.5
 
 
-def findings(result: "MoeResult") -> list[RunFinding]:
+def findings(result: MoeResult) -> list[RunFinding]:
     """What the rows say, most important first."""
     if result.rows and result.world.ranks == 1:  # phases are then compared with no exchange
         found = [_data(result.rows), ONE_RANK]
@@ -48,7 +43,7 @@ def findings(result: "MoeResult") -> list[RunFinding]:
     return [finding for finding in found if finding is not None]
 
 
-def _data(rows: "list[MoeRow]") -> RunFinding | None:
+def _data(rows: list[MoeRow]) -> RunFinding | None:
     bad = [row for row in rows if row.wrong]
     if not bad:
         return None
@@ -70,7 +65,7 @@ def _data(rows: "list[MoeRow]") -> RunFinding | None:
     )
 
 
-def _phases(rows: "list[MoeRow]") -> list[RunFinding]:
+def _phases(rows: list[MoeRow]) -> list[RunFinding]:
     """For each backend and direction that has one, the phase with the largest share."""
     largest = {
         (row.backend, row.direction): row for row in sorted(rows, key=lambda row: row.tokens)
@@ -96,7 +91,7 @@ def _phases(rows: "list[MoeRow]") -> list[RunFinding]:
     return found
 
 
-def _imbalance(rows: "list[MoeRow]") -> RunFinding | None:
+def _imbalance(rows: list[MoeRow]) -> RunFinding | None:
     dispatched = [row for row in rows if row.direction == DISPATCH]
     worst = max(dispatched, key=lambda row: row.imbalance, default=None)
     if worst is None or worst.imbalance <= MOST_IMBALANCE:

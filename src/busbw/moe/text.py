@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from busbw.core.sizes import counted
+from busbw.model.findings import all_findings
 from busbw.moe.registry import BACKENDS
 from busbw.moe.types import ALLTOALLV, PHASES, MoeResult, MoeRow, MoeSpec, MoeTime
 from busbw.moe.verdicts import by_tokens, spans_text
@@ -66,8 +67,8 @@ def render_all(result: MoeResult, width: int | None = None) -> str:
             parts.append(f"\n{direction}\n{table}")
             shown.update(table.splitlines()[0].split())
     parts.append(wrapped("\n" + "".join(f"{line}\n" for line in legend(result, shown)), width))
-    if result.findings:
-        parts.append(wrapped("\n" + "".join(map(finding_text, result.findings)), width))
+    if found := all_findings(result):
+        parts.append(wrapped("\n" + "".join(map(finding_text, found)), width))
     return "".join(parts)
 
 

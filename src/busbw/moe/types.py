@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from busbw.core.finding import RunFinding
 from busbw.core.result import Cell, Mismatch, Outcome
 from busbw.core.shown import Tabular
 from busbw.measure.events import Event
@@ -170,12 +169,6 @@ class MoeResult(Tabular, Outcome, tag="busbw.moe/1"):
             }
             for row in self.rows
         ]
-
-    def conclusions(self) -> list[RunFinding]:
-        """The findings that this kind of result alone has."""
-        from busbw.moe.findings import findings
-
-        return findings(self)
 
 
 class MoeMeasured(Event, tag="moe_measured"):

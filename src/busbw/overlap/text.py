@@ -2,6 +2,7 @@
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import format_size
+from busbw.model.findings import all_findings
 from busbw.overlap.types import OverlapResult, OverlapRow, OverlapSide
 from busbw.stats.rank_tests import Shift
 from busbw.ui.columns import Column, aligned, wrapped
@@ -13,7 +14,7 @@ DROP_ORDER = ("load alone", "alone")
 def render(result: OverlapResult, width: int | None = None) -> str:
     """The whole result."""
     table = aligned(columns(result), result.rows, width, DROP_ORDER)
-    below = foot(result) + "".join(map(finding_text, result.all_findings()))
+    below = foot(result) + "".join(map(finding_text, all_findings(result)))
     return "\n".join([wrapped(f"{head(result)}\n", width), table, wrapped(below, width)])
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from busbw.core.finding import RunFinding, Verdict
 from busbw.core.result import Outcome
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Event
@@ -18,11 +17,6 @@ from busbw.stats.judging import Limits, independent
 from busbw.stats.rank_tests import Shift, shift
 
 GEMM, COPY = "gemm", "copy"
-DATA = "overlap_data"
-# of the reference page: verdict and meaning
-OVERLAP_FINDINGS = {
-    DATA: (Verdict.FAIL, "of `busbw overlap`: the collective gave wrong data beside the load")
-}
 LIMITS = Limits()
 UNCOVERED_SHARE = 0.2  # of the samples: the median is of covered ones
 
@@ -99,13 +93,6 @@ class OverlapResult(Outcome, kw_only=True, tag="busbw.overlap/1"):
 
     def wrong(self) -> bool:
         return self.is_wrong
-
-    def conclusions(self) -> list[RunFinding]:
-        """Wrong data."""
-        if not self.is_wrong:
-            return []
-        message = "the collective gave wrong data beside the load"
-        return [RunFinding(DATA, Verdict.FAIL, message)]
 
     def reached(self) -> str:
         return f", after {self.rows[-1].size_bytes} B" if self.rows else ""

@@ -22,6 +22,7 @@ from busbw.job.types import JobReport
 from busbw.link.text import suspect_line
 from busbw.link.types import LinkReport, SuspectReport
 from busbw.model.explanation_text import compared
+from busbw.model.findings import all_findings
 from busbw.model.types import Explanation
 from busbw.report.file_kinds import FileContent
 from busbw.transfer.types import TransferReport
@@ -63,7 +64,7 @@ def _of_outcome(result: Outcome) -> CheckReport:
     """The findings of a run of any kind, on all its hosts; it passes if it ended without a fault
     that they name.
     """
-    found = result.all_findings()
+    found = all_findings(result)
     if result.wrong() and not any(one.verdict is Verdict.FAIL for one in found):
         found.append(RunFinding("data", Verdict.FAIL, "wrong data"))
     ended = result.complete and result.measured

@@ -18,6 +18,7 @@ from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
 from busbw.model import html as model_html
+from busbw.model.findings import all_findings
 from busbw.model.reference.curves import ReferenceTable
 from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import html as pattern_html
@@ -169,7 +170,7 @@ def _parts(document: FileContent, prefix: str) -> list[Element]:
         return pattern_html.pattern(document.held, prefix)
     if document.parts is not None:
         parts_of_run = [_prefixed(part, prefix) for part in document.parts()]
-        if isinstance(document.held, Outcome) and (found := document.held.all_findings()):
+        if isinstance(document.held, Outcome) and (found := all_findings(document.held)):
             parts_of_run.append(section("Findings", findings(found), level="h3"))
         return parts_of_run
     parts = PARTS.get(type(document.held))

@@ -12,7 +12,8 @@ from typing import Any
 
 from busbw.backends import registry
 from busbw.backends.job import BackendsRun
-from busbw.backends.types import BackendsJob, SizeMeasured
+from busbw.backends.kind import SizeMeasured
+from busbw.backends.types import BackendsJob
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.base import Engine
 from busbw.launch.rendezvous import join

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from busbw.backends import driver
+from busbw.backends.kind import SizeMeasured
 from busbw.backends.rails import group_name
 from busbw.backends.types import (
     EAGER,
@@ -17,7 +18,6 @@ from busbw.backends.types import (
     BackendsRow,
     BackendTime,
     MeasuredRail,
-    SizeMeasured,
 )
 from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.core.result import Cell, EngineLibrary, RankDevice, World

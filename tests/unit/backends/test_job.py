@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from busbw.backends import job as backends_job
+from busbw.backends.kind import SizeMeasured
 from busbw.backends.registry import BackendRow, Opening
-from busbw.backends.types import EAGER, GRAPH, BackendsJob, BackendsResult, SizeMeasured
+from busbw.backends.types import EAGER, GRAPH, BackendsJob, BackendsResult
 from busbw.core.errors import NoMeasurement
 from busbw.core.result import EngineLibrary
 from busbw.core.sweep import Sampling, SweepSpec

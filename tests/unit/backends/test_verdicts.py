@@ -9,6 +9,7 @@ from busbw.backends.types import EAGER, GRAPH, BackendsResult, BackendsRow, Back
 from busbw.backends.verdicts import beaten, choices, fastest, recommended
 from busbw.core.result import Cell, EngineLibrary, Ideal, RankDevice, World
 from busbw.core.sweep import SweepSpec
+from busbw.model.findings import all_findings
 
 VISITS, SAMPLES = 12, 8
 
@@ -109,7 +110,7 @@ def test_ranges_join_sizes_and_the_default_that_is_beaten_is_a_warning() -> None
         )
     ]
     assert foot(made)[1:] == ["eager: one-shot to 2 KiB, then nccl"]
-    assert [found.message for found in made.conclusions()] == [
+    assert [found.message for found in all_findings(made)] == [
         "nccl is slower than one-shot by 1.25x to 2.00x from 1 KiB to 2 KiB, eager"
     ]
 

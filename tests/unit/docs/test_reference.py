@@ -15,7 +15,7 @@ from busbw.core.finding import LOG_FINDINGS
 from busbw.core.result import Cell
 from busbw.model.findings import rules
 from busbw.moe.findings import MOE_FINDINGS
-from busbw.overlap.types import OVERLAP_FINDINGS
+from busbw.overlap.findings import OVERLAP_FINDINGS
 from busbw.report import read
 from busbw.report.results import structures
 
