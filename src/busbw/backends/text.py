@@ -131,7 +131,9 @@ def fastest_text(best: Fastest | None, default: str) -> str:
     if best is None:
         return REFUSED
     if not best.sure:
-        return " or ".join(sorted({best.backend, *best.alike}, key=lambda name: name != default))
+        return " or ".join(
+            sorted({best.backend, *best.alike}, key=lambda name: (name != default, name))
+        )
     if best.low is None or best.high is None:  # it is the default, or that has no time
         return best.backend
     interval = f" ({ratio_text(best.low)}-{ratio_text(best.high)})"
