@@ -330,7 +330,7 @@ def test_a_changed_number_in_a_sentence_of_a_record_is_detected(tmp_path: Path) 
 def test_most_numbers_changed_in_their_last_digit_are_detected() -> None:
     choice = random.Random(1)
     detected: list[bool] = []
-    for record in RUNS[::4]:
+    for record in RUNS:
         index = record_tables.index(record)
         for table in record_tables.tables((record / "README.md").read_text(encoding="utf-8")):
             before = record_tables.missing(table, index).keys()
@@ -342,7 +342,7 @@ def test_most_numbers_changed_in_their_last_digit_are_detected() -> None:
             for place in choice.sample(places, min(len(places), 4)):
                 changed = record_tables.changed(table, place, choice.choice((-3, -2, -1, 1, 2, 3)))
                 detected.append(place in record_tables.missing(changed, index))
-    assert len(detected) > 40
+    assert len(detected) > 200
     assert sum(detected) > 0.7 * len(detected)
 
 
