@@ -54,7 +54,7 @@ class Settings:
     gather: str = _setting(
         "same",
         "fully_shard: the format in which shards of parameters are gathered: as they are, bf16, or"
-        " from `compress_least` on int8, or exact: the same bits in fewer bytes",
+        " from `compress_least` on int8 or exact (the same bits in fewer bytes)",
     )
     two_d: bool = _setting(False, "dense inside a host, the method across hosts")
     intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")

@@ -6,6 +6,9 @@ import jobs
 import pytest
 import torch
 
+from busbw_accel import fsdp
+from busbw_accel.settings import Settings
+
 # each job of ranks is run once
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
@@ -186,6 +189,11 @@ def test_a_closed_exchange_leaves_a_model_to_evaluate(job):
 def test_residuals_are_announced_once(job):
     said = "busbw accel: error feedback keeps 0.00 GB on each rank, 4 bytes for each element"
     assert said in job[0]["stderr"] and said not in job[1]["stderr"]
+
+
+def test_exact_keeps_nothing_and_announces_nothing():
+    assert fsdp._kept(Settings(method="int8"), [], 2)
+    assert not fsdp._kept(Settings(method="exact"), [], 2)
 
 
 REFUSALS = {
