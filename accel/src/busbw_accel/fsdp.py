@@ -22,7 +22,7 @@ from busbw.core.errors import UsageError
 from busbw_accel.attachment import Attachment, agree_on_settings, announce, refuse_local_steps
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
-from busbw_accel.methods import BY_NAME, CODECS, DENSE
+from busbw_accel.methods import BY_NAME, CODECS
 from busbw_accel.settings import HOST, Settings
 from busbw_accel.shards import ShardedParameters, ShardedSum, ShardedUnit, group_of, units
 
@@ -166,7 +166,7 @@ def _check(settings: Settings, *, shards: bool) -> None:
 
 def _kept(settings: Settings, divided: Sequence[ShardedUnit], ranks: int) -> str:
     """A line on the memory of residuals, which is not divided between ranks."""
-    if settings.method == DENSE or not settings.feedback:
+    if not BY_NAME[settings.method].loss or not settings.feedback:
         return ""
     elements = sum(unit.length(ranks) for unit in divided)
     return (

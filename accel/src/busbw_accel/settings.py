@@ -16,7 +16,7 @@ _CHOICES = {
     "last": ("", *NAMES),
     "staging": (BACKEND, HOST),
     "wire": ("same", "fp32", "bf16", "fp16"),  # "same": the type of the gradient
-    "gather": ("same", "bf16", "int8"),  # "same": as fully_shard has them
+    "gather": ("same", "exact", "bf16", "int8"),  # "same": as fully_shard has them
     "values": ("fp32", "fp16"),
     "factors": ("fp32", "bf16"),  # fp16 would need scaling
 }
@@ -54,7 +54,7 @@ class Settings:
     gather: str = _setting(
         "same",
         "fully_shard: the format in which shards of parameters are gathered: as they are, bf16, or"
-        " int8 from `compress_least` on",
+        " from `compress_least` on int8 or exact (the same bits in fewer bytes)",
     )
     two_d: bool = _setting(False, "dense inside a host, the method across hosts")
     intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")

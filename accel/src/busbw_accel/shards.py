@@ -28,6 +28,7 @@ from busbw_accel.settings import Settings
 # How parameters are gathered, for each value of the setting `gather`.
 _GATHERED = {
     "same": Settings(),
+    "exact": Settings(method="exact"),
     "bf16": Settings(wire="bf16"),
     "int8": Settings(method="int8", feedback=False),
 }

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
 from busbw_accel.codecs import coder, exact
+from busbw_accel.codecs.base import State
 
 LENGTH = 10_007
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -42,10 +43,45 @@ def row(kind: str, name: str, rank: int) -> torch.Tensor:
 def average(kind: str, name: str) -> torch.Tensor:
     """The average in fp32 in the order of ranks, in the gradient's format."""
     ranks = dist.get_world_size()
-    total = row(kind, name, 0).float() * (1 / ranks)
+    total = row(kind, name, 0).float() / ranks
     for rank in range(1, ranks):
-        total = total + row(kind, name, rank).float() * (1 / ranks)
+        total = total + row(kind, name, rank).float() / ranks
     return total.to(FORMATS[kind])
+
+
+def halves() -> dict[str, Any]:
+    """A reduce-scatter and an all-gather: are the bits right, and how many bytes were sent, coded
+    and uncoded.
+    """
+    comm, coded_share = worker_of(settings(method="exact")).mesh.world, exact.MOST_SHARE
+    codec, reports = exact.Exact(settings(method="exact")), {}
+    length = LENGTH // comm.size  # rows begin anywhere
+    for kind in FORMATS:
+        for name in ("gradient", "narrow", "special", "noise"):
+            rows = row(kind, name, comm.rank)[: comm.size * length].view(comm.size, length)
+            expected = average(kind, name)[comm.rank * length :][:length]
+            own = row(kind, name, comm.rank)[:length]
+            every = torch.cat([row(kind, name, rank)[:length] for rank in range(comm.size)])
+            report: dict[str, Any] = {"right": True, "kept": True}
+            for coded in ("coded", "plain"):
+                exact.MOST_SHARE = coded_share if coded == "coded" else 0.0
+                state: State = {}
+                shard, gathered = (torch.empty_like(each).to(DEVICE) for each in (own, every))
+                summed = codec.reduce_scatter(rows.to(DEVICE), shard, comm, state, 0)
+                sent = codec.all_gather(own.to(DEVICE), gathered, comm)
+                report["right"] &= _alike(shard.cpu(), expected)
+                report["kept"] &= torch.equal(words(gathered), words(every))
+                report[coded] = [summed, sent]
+            exact.MOST_SHARE = coded_share
+            reports[f"{kind} {name}"] = report
+    return reports
+
+
+def _alike(some: torch.Tensor, others: torch.Tensor) -> bool:
+    """Whether all bits are equal, but for those of a NaN: they depend on whether a loop is
+    vectorized there.
+    """
+    return bool(((words(some) == words(others)) | (some.isnan() & others.isnan())).all())
 
 
 def words(tensor: torch.Tensor) -> torch.Tensor:
@@ -68,10 +104,7 @@ def averages() -> dict[str, Any]:
                 (bucket,) = worker.memory.lists()
                 report[f"kept {coded}"] = sorted(bucket.states[0])
             exact.MOST_SHARE = coded_share
-            expected, result = average(kind, name), results[0].cpu()
-            # The bits of a NaN depend on whether a loop is vectorized there.
-            alike = (words(result) == words(expected)) | (result.isnan() & expected.isnan())
-            report["right"] = bool(alike.all())
+            report["right"] = _alike(results[0].cpu(), average(kind, name))
             report["same"] = torch.equal(words(results[0]), words(results[1]))
             report["digest"] = digest(results[0].cpu().view(torch.uint8))
             reports[f"{kind} {name}"] = report

@@ -58,6 +58,7 @@ def references() -> dict[str, bool]:
         "fp32": ({"wire": "fp32"}, model(), torch.float32),
         "bf16": ({"wire": "bf16"}, model(), torch.bfloat16),
         "gather": ({"wire": "fp32", "gather": "bf16"}, rounded, torch.float32),
+        "exact": ({"method": "exact", "gather": "exact"}, model(), torch.float32),
     }
     equal = {}
     for name, (words, whole, wire) in cases.items():
@@ -65,6 +66,18 @@ def references() -> dict[str, bool]:
         attached(net, **words)
         equal[name] = same_bits(backward(net), summed(own_gradients(whole), wire))
     return equal
+
+
+def coded() -> dict[str, Any]:
+    """Gradients of bf16 parameters, summed in fp32: plain and coded, and the bytes of both."""
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    found, sent = [], []
+    for words in ({"wire": "fp32"}, {"method": "exact"}, {"method": "exact", "gather": "exact"}):
+        net = sharded(model(), mp_policy=policy)
+        exchange = attached(net, **words)
+        found.append(backward(net))
+        sent.append(exchange.traffic.across)
+    return {"same": all(same_bits(found[0], other) for other in found[1:]), "sent": sent}
 
 
 def gathered_by_fewer() -> bool:
@@ -371,7 +384,7 @@ def refused() -> dict[str, str]:
             sharded(model(), mesh=mesh["inside"]), mesh["across"], settings(gather="bf16")
         ),
         "gather of DDP": lambda: busbw_accel.attach(
-            nn.parallel.DistributedDataParallel(model()), settings(gather="bf16")
+            nn.parallel.DistributedDataParallel(model()), settings(gather="exact")
         ),
         "second argument": lambda: busbw_accel.attach_fully_sharded(
             flat,
@@ -395,3 +408,5 @@ bf16 = scenario(trained, wire="bf16", gather="bf16")
 int8 = scenario(trained, method="int8")
 int8_gathered = scenario(trained, method="int8", gather="int8")
 int4 = scenario(trained, method="int4")
+fp32 = scenario(trained, wire="fp32")
+exact = scenario(trained, method="exact", gather="exact")

@@ -27,6 +27,21 @@ def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
     assert shares["fp32 gradient"] < 0.95
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_shards_have_the_bits_of_plain_ones(ranks, tmp_path):
+    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["halves"], ranks, ranks))
+    for result in results:
+        for name, report in result["halves"].items():
+            assert report["right"] and report["kept"], name
+            for coded, plain in zip(report["coded"], report["plain"], strict=True):
+                if name.endswith("noise"):
+                    assert coded == plain, name
+                elif "special" not in name and not name.startswith("fp16"):
+                    assert coded < 0.95 * plain, name
+                else:
+                    assert coded <= plain, name
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path):
     results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["trainings"], ranks, ranks))

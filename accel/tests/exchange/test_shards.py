@@ -6,15 +6,19 @@ import jobs
 import pytest
 import torch
 
+from busbw_accel import fsdp
+from busbw_accel.settings import Settings
+
 # each job of ranks is run once
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
-TRAININGS = ["bf16", "int8", "int8_gathered", "int4"]
+TRAININGS = ["bf16", "int8", "int8_gathered", "int4", "fp32", "exact"]
 SCENARIOS = [
     "plain",
     "same",
     *TRAININGS,
     "references",
+    "coded",
     "gathered",
     "unsharded_early",
     "bytes_sent",
@@ -34,6 +38,7 @@ FOUR = [
     "same",
     *TRAININGS,
     "references",
+    "coded",
     "gathered",
     "bytes_sent",
     "resumed",
@@ -58,6 +63,7 @@ def test_on_gpus_trainings_learn_with_equal_parameters(tmp_path):
         assert len({result[name]["digest"] for result in results}) == 1, name
     first = results[0]
     assert first["same"]["digest"] == first["plain"]["digest"]
+    assert first["exact"]["digest"] == first["fp32"]["digest"]
     assert all(first[name]["loss"] < 0.5 * first[name]["first"] for name in TRAININGS)
     for name in ("accumulated", "policies", "divided"):
         found = first[name].get("apart", first[name])
@@ -75,7 +81,16 @@ def test_without_a_codec_the_bits_are_those_of_fsdp(job):
 
 def test_sums_and_parameters_are_the_reference_bit_for_bit(job):
     for equal in _of(job, "references"):
-        assert equal == {"fp32": True, "bf16": True, "gather": True}
+        assert equal == {"fp32": True, "bf16": True, "gather": True, "exact": True}
+
+
+def test_exact_has_the_bits_of_fp32_in_fewer_bytes(job):
+    assert job[0]["exact"]["digest"] == job[0]["fp32"]["digest"]
+    assert job[0]["exact"]["sent"] < job[0]["fp32"]["sent"]
+    for result in _of(job, "coded"):
+        plain, summed, gathered = result["sent"]
+        assert result["same"]
+        assert gathered < summed < plain
 
 
 def test_gathered_parameters_are_the_same_on_every_rank(job):
@@ -176,17 +191,22 @@ def test_residuals_are_announced_once(job):
     assert said in job[0]["stderr"] and said not in job[1]["stderr"]
 
 
+def test_exact_keeps_nothing_and_announces_nothing():
+    assert fsdp._kept(Settings(method="int8"), [], 2)
+    assert not fsdp._kept(Settings(method="exact"), [], 2)
+
+
 REFUSALS = {
     "no shards": "a Sequential without fully_shard has no shards to exchange",
     "hybrid": "rank 0: the parameters of FSDPSequential are on a mesh of 2 dimensions (across, inside)",
     "two meshes": "rank 0: FSDPSequential is sharded over ranks (0, 1), 0 over (0,)",
     "replicated": "rank 0: the parameters of ReplicateSequential are replicated, not sharded",
-    "top-k": "top-k cannot exchange the shards of fully_shard | use dense, int8, int4; between",
-    "PowerSGD": "PowerSGD needs whole matrices, which fully_shard divides | use dense, int8, int4",
+    "top-k": "top-k cannot exchange the shards of fully_shard | use dense, exact, int8, int4; between",
+    "PowerSGD": "PowerSGD needs whole matrices, which fully_shard divides | use dense, exact, int8, int4",
     "last": "a method for the last bucket is for DistributedDataParallel",
     "staging": "staging=host does one exchange at a time, and fully_shard gathers while it reduces",
     "gather of replicas": "gather=bf16 is for shards, and replicas have the same ones",
-    "gather of DDP": "gather=bf16 is for fully_shard: DistributedDataParallel gathers no parameters",
+    "gather of DDP": "gather=exact is for fully_shard: DistributedDataParallel gathers no parameters",
     "second argument": "attach_fully_sharded(model, settings=Settings(...))",
     "other settings": "ranks 1 have other settings than rank 0",
 }

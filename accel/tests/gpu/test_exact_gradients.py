@@ -16,13 +16,16 @@ pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 def test_averages_and_trainings_have_the_bits_of_plain_gradients(gpus: int, tmp_path: Path) -> None:
     if gpus < 2:
         pytest.skip(f"needs 2 GPUs; there are {gpus}")
-    scenarios = ["averages", "trainings", "damaged"]
+    scenarios = ["averages", "halves", "trainings", "damaged"]
     results = jobs.all_well(
         jobs.run(tmp_path, "exact_gradients", scenarios, 2, 2, ACCEL_DEVICE="cuda")
     )
     for name, report in results[0]["averages"].items():
         assert report["right"] and report["same"], name
         assert report["digest"] == results[1]["averages"][name]["digest"], name
+    for result in results:
+        for name, report in result["halves"].items():
+            assert report["right"] and report["kept"], name
     assert results[0]["averages"]["fp32 narrow"]["coded"] < (
         0.5 * results[0]["averages"]["fp32 narrow"]["plain"]
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from busbw_accel.codecs import coder
-from busbw_accel.codecs.base import Codec, State
+from busbw_accel.codecs.base import Codec, State, share
 from busbw_accel.communicator import Communicator
 from busbw_accel.methods import BLOCK
 
@@ -31,17 +31,28 @@ class Exact(Codec):
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         if comm.size == 2:
             rows, sent = _swapped(part[None], comm, comm.all_gather, state, "rows", step)
-            part.copy_(_average(rows))
+            part.copy_(_average(rows, comm))
             return comm.ring(sent)
         length = -(-part.numel() // (comm.size * BLOCK)) * BLOCK
         padded = torch.nn.functional.pad(part, (0, comm.size * length - part.numel()))
-        rows, sent = _swapped(
-            padded.view(comm.size, length), comm, comm.all_to_all, state, "rows", step
-        )
-        shard = _average(rows).to(part.dtype)
+        shard = part.new_empty(length)
+        sent = self.reduce_scatter(padded.view(comm.size, length), shard, comm, state, step)
         sums, gathered = _swapped(shard[None], comm, comm.all_gather, state, "sum", step)
         part.copy_(sums.view(-1)[: part.numel()])
-        return comm.direct(sent) + comm.ring(gathered)
+        return sent + comm.ring(gathered)
+
+    def reduce_scatter(
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
+    ) -> int:
+        received, sent = _swapped(rows, comm, comm.all_to_all, state, "rows", step)
+        shard.copy_(_average(received, comm))
+        return comm.direct(sent)
+
+    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
+        # Nothing is kept between calls: each codes, since the parameters of a model do shrink.
+        rows, sent = _swapped(shard[None], comm, comm.all_gather, {}, "rows", 0)
+        gathered.copy_(rows.view(-1))
+        return comm.ring(sent)
 
 
 def _swapped(
@@ -102,13 +113,12 @@ def _decoded(came: torch.Tensor, rows: torch.Tensor, rank: int) -> torch.Tensor:
     return decoded
 
 
-def _average(rows: torch.Tensor) -> torch.Tensor:
+def _average(rows: torch.Tensor, comm: Communicator) -> torch.Tensor:
     """The average of rows in fp32, in their order.
 
     They are divided first, as in DDP, because a sum may overflow.
     """
-    share = 1 / len(rows)
-    total = rows[0].float() * share
+    total = share(rows[0], comm)
     for row in rows[1:]:
-        total += row.float() * share
+        total += share(row, comm)
     return total
