@@ -410,7 +410,7 @@ def test_the_end_of_a_process_is_noted(tmp_path: Path, other: subprocess.Popen[b
         os.sched_yield()
     assert math.isfinite(end_s)
     end_unix_s = watched.look().ranks[1].end_unix_s
-    assert end_unix_s is not None and begin_s <= end_unix_s <= time.time()
+    assert end_unix_s is not None and begin_s - 1e-3 <= end_unix_s <= time.time()  # in ms
 
 
 def test_the_line_has_the_step_and_evidence_is_printed_once(tmp_path: Path) -> None:
