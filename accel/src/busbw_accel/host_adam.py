@@ -99,11 +99,8 @@ class States:
 @cache
 def _library() -> ctypes.CDLL | None:
     """busbw-native; None where it is not installed."""
-    try:
-        path = native.find()
-    except NoMeasurement:
-        if os.environ.get(native.OWN_VARIABLE):
-            raise  # the path that it names is wrong
+    path = native.find_optional()
+    if path is None:
         return None
     try:
         library = ctypes.CDLL(str(path))

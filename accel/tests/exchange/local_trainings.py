@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from exchanges import digest, two_d
+from local_models import EVERY, attached_to, flat, sgd, start
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,7 +18,7 @@ from trainings import DEVICE, batch, model, parameters, settings, step_of, wrapp
 import busbw_accel
 from busbw.core.errors import BusbwError
 
-EVERY, ROUNDS = 6, 4
+ROUNDS = 4
 # the parameters of each of three fragments of the model, by the beginning of their names
 FRAGMENTS = [("0.", "1."), ("3.weight",), ("3.bias", "5.")]
 CASES: dict[str, dict[str, Any]] = {
@@ -26,29 +27,6 @@ CASES: dict[str, dict[str, Any]] = {
     "in turn": {"fragments": 3},
     "in turn, late": {"fragments": 3, "delay": 1},
 }
-
-
-def attached_to(
-    net: DistributedDataParallel, optimizer: torch.optim.Optimizer, **words: Any
-) -> busbw_accel.LocalSteps:
-    chosen = settings(**{"every": EVERY, **words})
-    attached = busbw_accel.attach(net, chosen, optimizer=optimizer)
-    assert isinstance(attached, busbw_accel.LocalSteps)
-    return attached
-
-
-def sgd(net: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-
-
-def start(**words: Any) -> tuple[DistributedDataParallel, Any, busbw_accel.LocalSteps]:
-    net = wrapped(model())
-    optimizer = sgd(net)
-    return net, optimizer, attached_to(net, optimizer, **words)
-
-
-def flat(net: nn.Module) -> torch.Tensor:
-    return torch.cat([part.detach().flatten() for part in net.parameters()]).cpu()
 
 
 def alone_is_plain() -> bool:

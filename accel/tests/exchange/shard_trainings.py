@@ -17,6 +17,7 @@ from sharded_models import (
     same_bits,
     sharded,
     summed,
+    trained,
     weights,
 )
 from torch import nn
@@ -30,22 +31,8 @@ import busbw_accel
 from busbw.core.errors import UsageError
 from busbw_accel.codecs.base import row_bytes
 
-STEPS, FEW = 28, 4
+FEW = 4
 GRAIN = 1024  # elements by which rows of integers are padded
-
-
-def trained(plain: bool = False, **words: Any) -> dict[str, Any]:
-    net = sharded(model())
-    exchange = None if plain else attached(net, **words)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    losses = [step_of(net, optimizer, number) for number in range(STEPS)]
-    return {
-        "digest": digest(weights(net).cpu()),
-        "first": losses[0],
-        "loss": sum(losses[-10:]) / 10,
-        "sent": exchange.traffic.across if exchange else 0,
-        "buckets": exchange.traffic.buckets if exchange else 0,
-    }
 
 
 def references() -> dict[str, bool]:

@@ -4,12 +4,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from exchanges import digest
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from trainings import batch
+from trainings import batch, model, step_of
 
 import busbw_accel
 from busbw_accel.fsdp import Sharded
+
+STEPS = 28
 
 
 class Two(nn.Module):
@@ -81,3 +84,17 @@ def apart(some: list[torch.Tensor], others: list[torch.Tensor]) -> float:
 
 def same_bits(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
+
+
+def trained(plain: bool = False, **words: Any) -> dict[str, Any]:
+    net = sharded(model())
+    exchange = None if plain else attached(net, **words)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    losses = [step_of(net, optimizer, number) for number in range(STEPS)]
+    return {
+        "digest": digest(weights(net).cpu()),
+        "first": losses[0],
+        "loss": sum(losses[-10:]) / 10,
+        "sent": exchange.traffic.across if exchange else 0,
+        "buckets": exchange.traffic.buckets if exchange else 0,
+    }

@@ -35,6 +35,18 @@ def find() -> Path:
     return path
 
 
+def find_optional() -> Path | None:
+    """As `find`, but None where busbw-native is not installed. NoMeasurement if BUSBW_PLUGIN names
+    no file.
+    """
+    try:
+        return find()
+    except NoMeasurement:
+        if os.environ.get(OWN_VARIABLE):
+            raise
+        return None
+
+
 def _find_installed() -> Path:
     """The library in busbw-native. The package is not imported, which would need cffi."""
     spec = find_spec(PACKAGE)

@@ -4,7 +4,6 @@ All give the same bytes, see `exponents`.
 """
 
 import ctypes
-import os
 from functools import cache
 
 import torch
@@ -61,11 +60,8 @@ def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
 @cache
 def _library() -> ctypes.CDLL | None:
     """busbw-native; None where it is not installed."""
-    try:
-        path = native.find()
-    except NoMeasurement:
-        if os.environ.get(native.OWN_VARIABLE):
-            raise  # the path that it names is wrong
+    path = native.find_optional()
+    if path is None:
         return None
     try:
         library = ctypes.CDLL(str(path))
