@@ -25,9 +25,10 @@ from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import CPU_PRECISION, GPU_PRECISION, running
 from busbw.model.fabric import NoFabric
+from busbw.model.own_nics import LeastTime
 from busbw.model.usable_hardware import links_of
 from busbw.moe.batch import CPU_TOKENS, GPU_TOKENS, batch
-from busbw.moe.bound import LeastTime, bound
+from busbw.moe.bound import bound
 from busbw.moe.draws import Array, digest
 from busbw.moe.opening import Backends, open_backends
 from busbw.moe.plan import rank_plan

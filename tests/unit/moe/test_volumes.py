@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.model.fabric import Fabric
-from busbw.moe.bound import OwnNics, bound, own_nic_bound, relayed_bound
+from busbw.model.own_nics import OwnNics
+from busbw.moe.bound import bound, own_nic_bound, relayed_bound
 from busbw.moe.draws import Array, draw
 from busbw.moe.plan import STRIDE, rank_plan
 from busbw.moe.routing import UNIFORM, ZIPF, Routing
