@@ -46,6 +46,7 @@ def measure(job: BackendsJob, control: Control, emit: Emit, enter_phase: EnterPh
     party = join_groups(control)
     if party.groups > 1:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but backends use all ranks", "unset it")
+    plan.require_power_of_two(job.sweep.row, control.processes)
     with ExitStack() as stack:
         run = BackendsRun(job, party, emit, enter_phase)
         run.open_all(stack)

@@ -83,6 +83,7 @@ class OverlapRun:
 
     def _open(self, spec: SweepSpec, ctas: int) -> tuple[Engine, Calls, int]:
         """A communicator with its buffers, its calls and its largest size."""
+        plan.require_power_of_two(spec.row, self._control.processes)
         party = self._party
         place = party.local, party.color, self._control.process
         engine = TorchEngine(self._control, spec, *place, ctas=ctas)
