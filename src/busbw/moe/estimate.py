@@ -4,7 +4,7 @@ Combine moves the rows of dispatch the other way, and links carry as much in bot
 row stands for both.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -26,12 +26,9 @@ from busbw.model.systems import System
 from busbw.moe.bound import Matrix, bound, own_nic_bound, relayed_bound
 from busbw.moe.text import shape
 from busbw.moe.types import MoeSpec
-from busbw.moe.volumes import DISPATCH, Volumes, host_rows, volumes
+from busbw.moe.volumes import DISPATCH, Volumes, bytes_to_hosts, volumes
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, micro_text, text_or_unknown
-
-if TYPE_CHECKING:
-    from busbw.moe.draws import Array
 
 DROP_ORDER = ("wire MB",)
 NUMPY = "pip install 'busbw[mpi]'"  # the smallest extra that brings it
@@ -156,7 +153,7 @@ def estimate(
     found = MoeEstimate(moe=spec, system=name, hosts=hosts, ranks=count, nics=links.nic_link)
     for size in sizes:
         moved = volumes(ids[:, :size], spec.experts, row_bytes)
-        to_hosts = _bytes_to_hosts(ids[:, :size], spec.experts, row_bytes, per_host)
+        to_hosts = bytes_to_hosts(ids[:, :size], spec.experts, row_bytes, per_host)
         row = _exchange(size, moved, to_hosts, links, system)
         row.nccl_s = _nccl_s(moved.matrix(DISPATCH), system, links, known or built_in())
         found.rows.append(row)
@@ -212,11 +209,6 @@ def _nccl_s(matrix: Matrix, system: System, links: Fabric, known: Reference) -> 
 
 def _host_of_rank(links: Fabric) -> list[str]:
     return [str(rank // links.per_host) for rank in range(links.ranks)]
-
-
-def _bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -> list[list[int]]:
-    """From each rank to each host, if a token is sent once to a host."""
-    return [[rows * row_bytes for rows in of_rank] for of_rank in host_rows(ids, experts, per_host)]
 
 
 def text(found: MoeEstimate, width: int | None = None) -> str:

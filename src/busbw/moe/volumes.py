@@ -92,13 +92,12 @@ def volumes(ids: "Array", experts: int, row_bytes: int) -> Volumes:
     return Volumes(rows.tolist(), row_bytes, tokens * top_k)
 
 
-def host_rows(ids: "Array", experts: int, per_host: int) -> list[list[int]]:
-    """The tokens of each rank that go to each host, if a token is sent once to a host and passed on
-    there. `per_host` is the number of ranks of a host; hosts have consecutive ranks.
+def bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -> list[list[int]]:
+    """The bytes from each rank to each host, if a token is sent once to a host and passed on there.
+    `per_host` is the number of ranks of a host; hosts have consecutive ranks.
     """
     goes = destinations(ids, experts)
     ranks, tokens, _ = goes.shape
-    rows: list[list[int]] = (
-        goes.reshape(ranks, tokens, ranks // per_host, per_host).max(axis=3).sum(axis=1).tolist()
-    )
-    return rows
+    rows = goes.reshape(ranks, tokens, ranks // per_host, per_host).max(axis=3).sum(axis=1)
+    sent: list[list[int]] = (rows * row_bytes).tolist()
+    return sent

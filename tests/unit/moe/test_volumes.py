@@ -11,7 +11,7 @@ from busbw.moe.bound import bound, own_nic_bound, relayed_bound
 from busbw.moe.draws import Array, draw
 from busbw.moe.plan import STRIDE, rank_plan
 from busbw.moe.routing import UNIFORM, ZIPF, Routing
-from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, host_rows, volumes
+from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, bytes_to_hosts, volumes
 
 PER_RANK = 4  # experts
 
@@ -68,7 +68,7 @@ def test_a_token_goes_once_to_each_host_of_its_experts(ids: Array, per_host: int
         for token in tokens:
             for host in {expert // PER_RANK // per_host for expert in token}:
                 counted[sender][host] += 1
-    assert host_rows(kept, experts, per_host) == counted
+    assert bytes_to_hosts(kept, experts, 1, per_host) == counted
 
 
 @given(routed())
