@@ -1,5 +1,5 @@
 """torchft's DiLoCo as `busbw train` runs it: busbw_accel's local steps with the same settings reach
-the same parameters, and nothing of torchft is left.
+the same parameters.
 """
 
 import sys
