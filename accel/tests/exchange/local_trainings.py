@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from exchanges import digest, two_d
-from local_models import EVERY, attached_to, flat, sgd, start
+from local_models import EVERY, NESTEROV, attached_to, flat, sgd, start
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -45,11 +45,7 @@ def alone_is_plain() -> bool:
         net = DistributedDataParallel(inner, process_group=group)
         optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
         if local:
-            busbw_accel.attach(
-                net,
-                busbw_accel.Settings(every=EVERY, outer_lr=1.0, outer_momentum=0.0),
-                optimizer=optimizer,
-            )
+            busbw_accel.attach(net, busbw_accel.Settings(every=EVERY), optimizer=optimizer)
         for number in range(2 * EVERY):
             step_of(net, optimizer, number)
         nets.append(flat(net))
@@ -129,7 +125,12 @@ def _reference(
     parts = FRAGMENTS if words.get("fragments") else [("",)]
     fragments = [[name for name in outer if name.startswith(prefixes)] for prefixes in parts]
     outers = [
-        torch.optim.SGD([outer[name] for name in names], lr=0.7, momentum=0.9, nesterov=True)
+        torch.optim.SGD(
+            [outer[name] for name in names],
+            lr=NESTEROV["outer_lr"],
+            momentum=NESTEROV["outer_momentum"],
+            nesterov=True,
+        )
         for names in fragments
     ]
     period, delay = EVERY // len(fragments), words.get("delay", 0)
