@@ -1,6 +1,7 @@
 """Heartbeats in the rendezvous store, which show the lost ranks when an exchange has failed."""
 
 import atexit
+import contextlib
 import threading
 import time
 import weakref
@@ -14,7 +15,8 @@ from busbw_accel.mesh import Mesh
 # Seconds between the heartbeats of a rank, and seconds to wait for a heartbeat.
 BEAT_S, PATIENCE_S = 1.0, 4.0
 _KEY = "busbw_accel/alive/{}"
-_FOUND = "busbw_accel/lost/{}"
+_FOUND = "busbw_accel/lost/{}"  # of a group
+_CAME = "busbw_accel/came/{}/{}"  # of a group and a rank
 
 
 class Heartbeat:
@@ -60,13 +62,47 @@ class Heartbeat:
                 now = _read_beats(self._store, ranks)
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
             stored = self._store.compare_set(
-                _FOUND.format(ranks), "", ",".join(map(str, sorted(missing))) or "-"
+                _FOUND.format(_group_name(self._mesh)),
+                "",
+                ",".join(map(str, sorted(missing))) or "-",
             ).decode()
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
             return [f"the rendezvous store ({error})"]
         return [
             self._mesh.name(ranks.index(int(rank))) for rank in stored.split(",") if rank != "-"
         ]
+
+
+class Arrivals:
+    """After which optimizer step each rank came to its last exchange, in the rendezvous store."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._store = _own_store()
+
+    def note(self, step: int) -> None:
+        """This rank has come to the exchange after `step`. Does not wait."""
+        if self._store is not None:
+            with contextlib.suppress(Exception):  # the exchange says what has failed
+                self._store.set(self._key(self._mesh.world.rank), str(step))
+
+    def missing(self, step: int) -> list[str]:
+        """The ranks that have not come to the exchange after `step`, and their last step."""
+        if self._store is None:
+            return []
+        names = []
+        try:
+            for rank in range(self._mesh.world.size):
+                key = self._key(rank)
+                last = int(self._store.get(key)) if self._store.check([key]) else 0
+                if last < step:
+                    names.append(f"{self._mesh.name(rank)} (its last: {last})")
+        except Exception:  # noqa: BLE001 - the store is gone, which `Heartbeat.lost` says
+            return []
+        return names
+
+    def _key(self, rank: int) -> str:
+        return _CAME.format(_group_name(self._mesh), rank)
 
 
 _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
@@ -81,16 +117,22 @@ def _stop_all() -> None:
         pulse.stop()
 
 
+def _group_name(mesh: Mesh) -> str:
+    """The same on all ranks of the group, and another for each group of the job."""
+    return mesh.world.group.group_name if mesh.world.group is not None else ""
+
+
 def _own_store() -> Any:
     """A separate connection to the job's store, since the job's own may be blocked.
 
-    None without a store, and for a FileStore, which grows with each write.
+    Its prefix stays: under torchrun it has the number of the restart, whose predecessors have left
+    their entries. None without a store, and for a FileStore, which grows with each write.
     """
     try:
-        store = distributed_c10d._get_default_store()
-        while isinstance(store, dist.PrefixStore):
-            store = store.underlying_store
-        return None if isinstance(store, dist.FileStore) else store.clone()
+        store = base = distributed_c10d._get_default_store()
+        while isinstance(base, dist.PrefixStore):
+            base = base.underlying_store
+        return None if isinstance(base, dist.FileStore) else store.clone()
     except (AttributeError, RuntimeError, ValueError):
         return None
 
