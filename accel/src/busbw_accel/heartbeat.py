@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import os
 import threading
 import time
 import weakref
@@ -14,9 +15,11 @@ from busbw_accel.mesh import Mesh
 
 # Seconds between the heartbeats of a rank, and seconds to wait for a heartbeat.
 BEAT_S, PATIENCE_S = 1.0, 4.0
-_KEY = "busbw_accel/alive/{}"
-_FOUND = "busbw_accel/lost/{}"  # of a group
-_CAME = "busbw_accel/came/{}/{}"  # of a group and a rank
+# torchrun restarts the ranks of a job with the store that has their entries.
+_OWN = "busbw_accel/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+_KEY = _OWN + "/alive/{}"
+_FOUND = _OWN + "/lost/{}"  # of a group
+_CAME = _OWN + "/came/{}/{}"  # of a group and a rank
 
 
 class Heartbeat:
@@ -125,14 +128,13 @@ def _group_name(mesh: Mesh) -> str:
 def _own_store() -> Any:
     """A separate connection to the job's store, since the job's own may be blocked.
 
-    Its prefix stays: under torchrun it has the number of the restart, whose predecessors have left
-    their entries. None without a store, and for a FileStore, which grows with each write.
+    None without a store, and for a FileStore, which grows with each write.
     """
     try:
-        store = base = distributed_c10d._get_default_store()
-        while isinstance(base, dist.PrefixStore):
-            base = base.underlying_store
-        return None if isinstance(base, dist.FileStore) else store.clone()
+        store = distributed_c10d._get_default_store()
+        while isinstance(store, dist.PrefixStore):
+            store = store.underlying_store
+        return None if isinstance(store, dist.FileStore) else store.clone()
     except (AttributeError, RuntimeError, ValueError):
         return None
 
