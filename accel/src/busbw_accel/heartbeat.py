@@ -6,7 +6,9 @@ import os
 import threading
 import time
 import weakref
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -20,6 +22,7 @@ _OWN = "busbw_accel/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 _KEY = _OWN + "/alive/{}"
 _FOUND = _OWN + "/lost/{}"  # of a group
 _CAME = _OWN + "/came/{}/{}"  # of a group and a rank
+_Answer = TypeVar("_Answer")
 
 
 class Heartbeat:
@@ -58,22 +61,25 @@ class Heartbeat:
             return []
         ranks = dist.get_process_group_ranks(self._mesh.world.group)
         try:
-            before = _read_beats(self._store, ranks)
-            missing, end = set(ranks), time.monotonic() + PATIENCE_S
-            while missing and time.monotonic() < end:
-                time.sleep(BEAT_S / 4)
-                now = _read_beats(self._store, ranks)
-                missing -= {rank for rank in missing if now[rank] != before[rank]}
-            stored = self._store.compare_set(
-                _FOUND.format(_group_name(self._mesh)),
-                "",
-                ",".join(map(str, sorted(missing))) or "-",
-            ).decode()
+            stored = _within(3 * PATIENCE_S, lambda: self._find(self._store, ranks))
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
-            return [f"the rendezvous store ({error})"]
+            reason = str(error) or f"no answer in {3 * PATIENCE_S:g} s"
+            return [f"rank 0 or its launcher, which has the rendezvous store ({reason})"]
         return [
             self._mesh.name(ranks.index(int(rank))) for rank in stored.split(",") if rank != "-"
         ]
+
+    def _find(self, store: Any, ranks: list[int]) -> str:
+        """The numbers of the lost ranks, or a dash, as the first rank has found them."""
+        before = _read_beats(store, ranks)
+        missing, end = set(ranks), time.monotonic() + PATIENCE_S
+        while missing and time.monotonic() < end:
+            time.sleep(BEAT_S / 4)
+            now = _read_beats(store, ranks)
+            missing -= {rank for rank in missing if now[rank] != before[rank]}
+        found = ",".join(map(str, sorted(missing))) or "-"
+        first: bytes = store.compare_set(_FOUND.format(_group_name(self._mesh)), "", found)
+        return first.decode()
 
 
 class Arrivals:
@@ -93,16 +99,16 @@ class Arrivals:
         """The ranks that have not come to the exchange after `step`, and their last step."""
         if self._store is None:
             return []
-        names = []
         try:
-            for rank in range(self._mesh.world.size):
-                key = self._key(rank)
-                last = int(self._store.get(key)) if self._store.check([key]) else 0
-                if last < step:
-                    names.append(f"{self._mesh.name(rank)} (its last: {last})")
+            last = _within(PATIENCE_S, lambda: self._read(self._store))
         except Exception:  # noqa: BLE001 - the store is gone, which `Heartbeat.lost` says
             return []
-        return names
+        name = self._mesh.name
+        return [f"{name(rank)} (its last: {at})" for rank, at in enumerate(last) if at < step]
+
+    def _read(self, store: Any) -> list[int]:
+        keys = [self._key(rank) for rank in range(self._mesh.world.size)]
+        return [int(store.get(key)) if store.check([key]) else 0 for key in keys]
 
     def _key(self, rank: int) -> str:
         return _CAME.format(_group_name(self._mesh), rank)
@@ -118,6 +124,24 @@ def _stop_all() -> None:
         pulse._stopped.set()
     for pulse in list(_beating):
         pulse.stop()
+
+
+def _within(seconds: float, read: Callable[[], _Answer]) -> _Answer:
+    """What `read` returns. It may never return: a store behind a broken link does not answer.
+
+    Raises:
+        TimeoutError: it took too long.
+    """
+    answer: Future[_Answer] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(read())
+        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="busbw-accel-store", daemon=True).start()
+    return answer.result(seconds)
 
 
 def _group_name(mesh: Mesh) -> str:

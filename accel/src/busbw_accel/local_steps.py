@@ -233,10 +233,9 @@ class LocalSteps(Attachment):
         missing = self._arrivals.missing(step)
         if isinstance(error, UsageError) or not missing:
             return error
-        return BusbwError(
+        return RuntimeError(
             f"the exchange after step {step} has failed, to which {', '.join(missing)} did not"
-            f" come: {error}",
-            "see what such a rank waits for: busbw watch job; or give attach a longer timeout",
+            f" come: {error}"
         )
 
     def _fault(self, reports: list[list[int]], step: int) -> tuple[str, str]:

@@ -4,8 +4,11 @@ import contextlib
 import copy
 import json
 import os
+import signal
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +25,7 @@ from trainings import DEVICE, batch, model, parameters, settings, step_of, wrapp
 
 import busbw_accel
 from busbw.core.errors import BusbwError
+from busbw_accel import heartbeat
 
 ROUNDS = 4
 # the parameters of each of three fragments of the model, by the beginning of their names
@@ -439,8 +443,38 @@ def absent() -> str:
     for number in range(2 * EVERY - last):
         try:
             step_of(net, optimizer, number)
-        except BusbwError as error:
-            print(json.dumps({"absent": error.render()}), flush=True)
+        except RuntimeError as error:
+            print(json.dumps({"absent": str(error)}), flush=True)
+            os._exit(0)
+    with contextlib.suppress(RuntimeError):
+        dist.barrier()  # until the others have ended
+    return "nothing happened"
+
+
+def store_stopped() -> str:
+    """The process with the rendezvous store stops, as behind a broken link, and the last rank does
+    not come to the exchange: the others say what does not answer.
+    """
+    heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
+    net = wrapped(model())
+    optimizer = sgd(net)
+    limit = timedelta(seconds=2)
+    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=limit)
+    last = dist.get_rank() == dist.get_world_size() - 1
+    ranks = [0] * dist.get_world_size()
+    dist.all_gather_object(ranks, os.getpid())
+    parent = os.getppid()
+    started = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (store,) = set(map(int, started)) - set(ranks)
+    for number in range(EVERY - last):
+        if number == EVERY - 1 and dist.get_rank() == 0:
+            os.kill(store, signal.SIGSTOP)
+        try:
+            step_of(net, optimizer, number)
+        except RuntimeError as error:
+            print(json.dumps({"stopped": str(error)}), flush=True)
+            time.sleep(4)  # the other rank has found the same by then
+            os.kill(store, signal.SIGCONT)
             os._exit(0)
     with contextlib.suppress(RuntimeError):
         dist.barrier()  # until the others have ended

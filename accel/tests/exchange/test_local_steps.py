@@ -165,4 +165,11 @@ def test_a_rank_that_lives_and_does_not_come_is_named_by_the_others(tmp_path):
             "after step 12 has failed, to which rank 2 on host0 (its last: 6) did not"
             in (result["absent"])
         )
-        assert "all ranks are alive" in result["absent"] and "hint: " in result["absent"]
+        assert "all ranks are alive" in result["absent"]
+
+
+def test_ranks_that_do_not_reach_the_rendezvous_store_end_too(tmp_path):
+    results = jobs.run(tmp_path, "local_trainings", ["store_stopped"], 3)
+    said = "lost: rank 0 or its launcher, which has the rendezvous store (no answer in 2.4 s)"
+    for result in results[:2]:
+        assert said in result["stopped"]
