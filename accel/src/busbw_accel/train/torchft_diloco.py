@@ -50,7 +50,7 @@ class Diloco:
     ) -> None:
         """Make the steps of `optimizer` those of DiLoCo. Rank 0's parameters are taken.
 
-        The outer optimizer is that of `Settings(every=...)`.
+        The outer optimizer is that of `Settings(every=...)`, the mean of the parameters.
         """
         from torchft.coordination import LighthouseServer
         from torchft.local_sgd import DiLoCo
@@ -71,7 +71,7 @@ class Diloco:
         self._manager = self._managed(address, f"http://{host}:{port}")
         settings = Settings()
         outer = torch.optim.SGD(
-            net.parameters(), lr=settings.outer_lr, momentum=settings.outer_momentum, nesterov=True
+            net.parameters(), lr=settings.outer_lr, momentum=settings.outer_momentum
         )
         self._diloco = DiLoCo(self._manager, [net], optimizer, outer, sync_every=TORCHFT_EVERY)
         self._diloco.__enter__()
