@@ -63,16 +63,23 @@ class LocalSteps(Attachment):
         self._begun = False
         self._model = weakref.ref(model)  # it keeps this object, as its hook
         model.broadcast_buffers = False  # from rank 0 in each forward; they are averaged instead
-        self._handle = optimizer.register_step_post_hook(self._after_step)
+        if rows is None:
+            # DDP would copy each gradient into a bucket and back.
+            model.require_backward_grad_sync = False
+        self._handles = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
 
     @property
     def _buckets(self) -> list[OuterBucket]:
         return [bucket for fragment in self._fragments for bucket in fragment]
 
     def exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """DDP's hook: the gradient as it is, or its average over the ranks of the host."""
-        if not self._begun:  # parameters may have been loaded since attach
-            self._begin_anew()
+        """DDP's hook: the gradient as it is, or its average over the ranks of the host.
+
+        The former only where the training itself sets `require_backward_grad_sync`.
+        """
         flat = bucket.buffer()
         if self._rows is None:
             ready: torch.futures.Future[torch.Tensor] = torch.futures.Future(
@@ -84,6 +91,10 @@ class LocalSteps(Attachment):
             return self._rows.average_sparse(flat)
         self.worker.traffic.inside += ring_bytes(flat.nbytes, self._rows.mesh.world.size)
         return self._rows.average(flat, ["gradient"], [(flat.numel(),)])
+
+    def _before_step(self, *_: Any) -> None:
+        if not self._begun:  # parameters may have been loaded since attach
+            self._begin_anew()
 
     def _begin_anew(self) -> None:
         renew(self._buckets, self._module)
@@ -118,9 +129,9 @@ class LocalSteps(Attachment):
 
         Raises:
             BusbwError: as of an exchange after a step.
-            UsageError: there was a backward, and no step of the optimizer that attach has.
+            UsageError: there was no step of the optimizer that attach has.
         """
-        if self._begun and not self.steps:
+        if not self.steps:
             raise UsageError(
                 "the optimizer that attach has made no step, so there is nothing to exchange",
                 "give attach the optimizer whose step() the training calls",
@@ -270,7 +281,8 @@ class LocalSteps(Attachment):
 
     def close(self) -> None:
         """As of `Attachment`. What is not exchanged yet is lost: see `exchange_now`."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
         super().close()
         if self._rows is not None:
             self._rows.close()
