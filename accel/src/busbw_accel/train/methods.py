@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw_accel.methods import NAMES
+from busbw_accel.methods import APART, NAMES
 from busbw_accel.settings import Settings
+from busbw_accel.train.plan_types import LocalExchange
 
 NONE = "none"
 # Names that stand for settings.
@@ -20,6 +21,7 @@ WORDS: dict[str, dict[str, object]] = {
     "fp16": {"wire": "fp16"},
     **{name: {"method": name} for name in NAMES[1:]},
     "2d": {"two_d": True},
+    "averaged": {"outer_lr": 1.0, "outer_momentum": 0.0},  # of `every`
     "host": {"staging": "host"},
 }
 # Torch's own hooks, with the arguments of DDP's register_comm_hook.
@@ -67,11 +69,18 @@ class Method:
         return 1 if self.settings is None else self.settings.every
 
     @property
+    def local(self) -> LocalExchange | None:
+        """How local steps exchange parameters; None if gradients are exchanged in each step."""
+        if self.settings is None or self.every == 1:
+            return None
+        return LocalExchange(self.every, self.settings.fragments, self.settings.delay)
+
+    @property
     def loss(self) -> int:
         """An index into train.plan_types.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
-        return self.settings.loss
+        return APART if self.every > 1 else self.settings.loss
 
     @property
     def code(self) -> str:
@@ -137,20 +146,3 @@ def parse_all(text: str) -> list[Method]:
         fault = f"{twice[0]} twice" if twice else "no method"
         raise UsageError(f"'{text}' names {fault}", "name each once, like none,bf16,2d+int8")
     return [parse(name) for name in names]
-
-
-def parse_for_plan(text: str) -> list[Method]:
-    """As `parse_all`.
-
-    Raises:
-        UsageError: also for a method that `busbw plan` cannot measure.
-    """
-    methods = parse_all(text)
-    for method in methods:
-        if method.every > 1:
-            raise UsageError(
-                f"'{method.name}' exchanges parameters, and busbw plan measures exchanges of"
-                " gradients",
-                f"busbw train MODEL --compare none,{method.name}",
-            )
-    return methods
