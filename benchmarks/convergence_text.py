@@ -4,7 +4,8 @@
 Run on every rank, with the variables of torchrun: by gpu_hosts.py, so that steps include their
 link. A byte-level GPT learns the help topics that come with Python; every tenth part of them is
 kept for the test. A method has the same initial parameters and batches as the dense run of its
-seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted correctly
+seed; AdamW, after a warm-up with a constant rate, or with --decay one that falls to LAST of it by a
+cosine. Prints the share of the test's bytes predicted correctly
 at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps is first
 reached. A training is measured every EVERY steps; the time of measuring does not count.
 """
@@ -38,7 +39,7 @@ SMALL = "+compress_least=0"  # the model's buckets are small
 # steps, samples of the test, and the measurements whose mean counts
 EVERY, TESTED, SMOOTH = 10, 64, 3
 SHARE = 0.6
-WARMUP, RATE = 50, 1e-3
+WARMUP, RATE, LAST = 50, 1e-3, 0.1
 HEADS, BYTES = 4, 256
 
 
@@ -69,6 +70,15 @@ class Samples:
         return self.learned[(first + torch.arange(self.sequence + 1)).to(self.learned.device)]
 
 
+def rate_at(step: int, asked: argparse.Namespace) -> float:
+    """The share of the learning rate in a step."""
+    rate = min(1.0, (step + 1) / WARMUP)
+    if asked.decay:
+        part = max(0, step - WARMUP) / max(1, asked.steps - WARMUP)
+        rate *= LAST + (1 - LAST) * (1 + math.cos(math.pi * part)) / 2
+    return rate
+
+
 def train(
     name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device
 ) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def train(
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
     own = not (name == "none" or name.startswith("torch-"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=asked.rate)
     wrapped = wrap(
         model,
         parse(name + SMALL * own),
@@ -87,7 +97,7 @@ def train(
         scaler_for("fp32", device),
         optimizer,
     )
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, asked))
     made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     right: list[float] = []
     bits: list[float] = []
@@ -200,6 +210,8 @@ def main() -> int:
         default=0.25,
         help="so small, and the last bucket is that of the embeddings",
     )
+    parser.add_argument("--rate", type=float, default=RATE, help="of AdamW")
+    parser.add_argument("--decay", action="store_true")
     asked = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":

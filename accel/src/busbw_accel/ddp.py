@@ -74,7 +74,7 @@ class Attached(Attachment):
             if resumed is not None:
                 result = resumed.add(gradient)
             else:
-                result = self.worker.run(flat, lambda: self._exchange(gradient))
+                result = self.worker.run(flat, lambda: self._exchange(gradient), bucket.index())
         if resumed is not None and bucket.is_last():
             resumed.exchange(self.worker, self._exchange)
             self._order = resumed.order
