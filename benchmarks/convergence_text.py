@@ -5,9 +5,9 @@ Run on every rank, with the variables of torchrun: by gpu_hosts.py, so that step
 link. A byte-level GPT learns the help topics that come with Python; every tenth part of them is
 kept for the test. A method has the same initial parameters and batches as the dense run of its
 seed; AdamW, after a warm-up with a constant rate, or with --decay one that falls to LAST of it by a
-cosine. Prints the share of the test's bytes predicted correctly
-at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps is first
-reached. A training is measured every EVERY steps; the time of measuring does not count.
+cosine. Prints the share of the test's bytes predicted correctly at the end, the loss, and the steps
+and seconds until the dense runs' mean at SHARE of their steps is first reached. A training is
+measured every EVERY steps; the time of measuring does not count.
 """
 
 import argparse
@@ -149,45 +149,46 @@ def reached(run: dict[str, Any], target: float) -> tuple[float, float]:
     return math.inf, math.inf
 
 
+def above(run: dict[str, Any], dense: dict[str, Any]) -> float:
+    """How much higher the loss on the test is at the end, in per cent."""
+    return 100 * (smoothed(run["bits"])[-1] / smoothed(dense["bits"])[-1] - 1)
+
+
 def report(found: dict[str, list[dict[str, Any]]]) -> str:
     """One line per method; differences and ratios are paired, seed by seed, with the dense run."""
     dense = next(iter(found.values()))
     at = int(SHARE * len(dense[0]["right"]))
     target = statistics.fmean(smoothed(run["right"])[at] for run in dense)
+    width = max(26, *map(len, found))
     lines = [
-        f"{'':26} {'right at the end, %':>20} {'less than dense':>16}"
+        f"{'':{width}} {'right at the end, %':>20} {'less than dense':>16} {'higher loss, %':>15}"
         f" {f'steps to {100 * target:.1f} %':>16} {'of dense':>14} {'seconds':>8} {'of dense':>9}"
         f" {'KB a step':>10}"
     ]
-    for name, runs in found.items():
-        mean, half = interval([100 * smoothed(run["right"])[-1] for run in runs])
-        loss, around = interval(
-            [
-                100 * (smoothed(a["right"])[-1] - smoothed(b["right"])[-1])
-                for a, b in zip(dense, runs, strict=True)
-            ]
-        )
-        pairs = [
-            (reached(run, target), reached(base, target))
-            for run, base in zip(runs, dense, strict=True)
-        ]
-        steps, seconds = (statistics.fmean(own[which] for own, _ in pairs) for which in (0, 1))
-        more, width = (
-            interval([own[0] / base[0] for own, base in pairs])
-            if steps < math.inf
-            else (math.inf, 0.0)
-        )
-        longer = statistics.fmean(own[1] / base[1] for own, base in pairs)
-        sent = (
-            "-"
-            if runs[0]["sent"] is None
-            else f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
-        )
-        lines.append(
-            f"{name:26} {mean:12.2f} +-{half:5.2f} {loss:9.2f} +-{around:4.2f} {steps:16.0f}"
-            f" {more:7.2f} +-{width:4.2f} {seconds:8.1f} {longer:8.2f}x {sent:>10}"
-        )
+    lines += [f"{name:{width}} {row(runs, dense, target)}" for name, runs in found.items()]
     return "\n".join(lines)
+
+
+def row(runs: list[dict[str, Any]], dense: list[dict[str, Any]], target: float) -> str:
+    """The figures of a method. `target`: the share of bytes to reach."""
+    pairs = list(zip(runs, dense, strict=True))
+    ends = [(smoothed(run["right"])[-1], smoothed(base["right"])[-1]) for run, base in pairs]
+    mean, half = interval([100 * end for end, _ in ends])
+    less, around = interval([100 * (base - end) for end, base in ends])
+    loss, about = interval([above(run, base) for run, base in pairs])
+    times = [(reached(run, target), reached(base, target)) for run, base in pairs]
+    steps, seconds = (statistics.fmean(own[which] for own, _ in times) for which in (0, 1))
+    more, width = math.inf, 0.0
+    if steps < math.inf:
+        more, width = interval([own[0] / base[0] for own, base in times])
+    longer = statistics.fmean(own[1] / base[1] for own, base in times)
+    sent = "-"
+    if runs[0]["sent"] is not None:
+        sent = f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
+    return (
+        f"{mean:12.2f} +-{half:5.2f} {less:9.2f} +-{around:4.2f} {loss:9.2f} +-{about:4.2f}"
+        f" {steps:15.0f} {more:7.2f} +-{width:4.2f} {seconds:8.1f} {longer:8.2f}x {sent:>10}"
+    )
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ _ROUND = 1 << 32  # counters wrap around
 _APART = 32
 
 
-class _Lane:
+class _StreamBuffers:
     """The counters and buffers of the exchanges that are queued on one stream, or of the CPU.
 
     With buffers of its own, a stream can fill them while the exchange of another stream runs.
@@ -74,7 +74,7 @@ class HostStaging:
         self.session = ExchangeSession(peers)
         self._rank, self._peers = rank, [peer for peer in range(peers + 1) if peer != rank]
         self._memory: list[torch.Tensor] = []  # that the session or streams may use
-        self._lanes: dict[torch.cuda.Stream | None, _Lane] = {}
+        self._lanes: dict[torch.cuda.Stream | None, _StreamBuffers] = {}
         # On the device: whether the last exchange has failed.
         self._failed: torch.Tensor | None = None
         self._end = weakref.finalize(self, _release_abandoned, self.session, self._memory)
@@ -176,7 +176,7 @@ class HostStaging:
         lane.base = (lane.base + chunks) % _ROUND
         self._failed = lane.outcome.to(received[0].device, non_blocking=True)
 
-    def _lane(self, stream: torch.cuda.Stream | None) -> _Lane:
+    def _lane(self, stream: torch.cuda.Stream | None) -> _StreamBuffers:
         """The lane of a stream; None: of the CPU."""
         if stream in self._lanes:
             return self._lanes[stream]
@@ -186,11 +186,11 @@ class HostStaging:
                     f"an exchange on {stream.device} after one on {other.device}: a rank must use"
                     " one GPU"
                 )
-        self._lanes[stream] = _Lane(stream, self._memory)
+        self._lanes[stream] = _StreamBuffers(stream, self._memory)
         return self._lanes[stream]
 
     def _post(
-        self, lane: _Lane, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+        self, lane: _StreamBuffers, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
     ) -> int:
         """Returns the number of chunks."""
         addresses = [
