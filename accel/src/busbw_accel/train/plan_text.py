@@ -337,8 +337,8 @@ def _local_cost(chosen: MeasuredExchange) -> str:
     cost = "what it costs in loss is not recorded"
     if found:
         cost = (
-            f"the loss of a small language model was {_percent_loss(found).lstrip('+')} % above plain DDP's"
-            f" after 600 steps ({RECORD})"
+            "the loss of a small language model was"
+            f" {_percent_loss(found).lstrip('+')} % above plain DDP's after 600 steps ({RECORD})"
         )
     return (
         f"this is another training, in which ranks train by themselves: {cost}; compare the losses"

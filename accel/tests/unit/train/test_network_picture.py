@@ -1,6 +1,10 @@
 """The picture of a plan over the rate between hosts."""
 
-from busbw.report.registry import render
+from xml.etree.ElementTree import tostring
+
+import pytest
+
+from busbw_accel.train import html
 from busbw_accel.train.network_picture import HIGHEST, LOWEST, AtRate, ranges
 from busbw_accel.train.plan_types import ExchangeRound, LocalExchange
 
@@ -11,14 +15,16 @@ def test_neighbouring_rates_with_one_recommendation_are_a_range():
 
 
 def test_a_plan_of_several_hosts_has_the_picture(planned):
-    page = render(planned, "html")
+    page = "".join(tostring(part, "unicode") for part in html.plan(planned))
     assert "Which method at which bandwidth" in page
     planned.training.hosts = 1
-    assert "Which method at which bandwidth" not in render(planned, "html")
+    assert "Which method at which bandwidth" not in "".join(
+        tostring(part, "unicode") for part in html.plan(planned)
+    )
 
 
 def test_local_steps_wait_for_what_their_delay_does_not_hide():
     measured = ExchangeRound([], [], change_s=1.0, change_busy_s=0.2)
-    assert LocalExchange(10).wait_s(measured, 0.1) == 0.1
-    assert LocalExchange(10, delay=4).wait_s(measured, 0.1) == 0.06
-    assert LocalExchange(10, delay=9).wait_s(measured, 0.1) == 0.02
+    assert LocalExchange(10).wait_s(measured, 0.1) == pytest.approx(0.1)
+    assert LocalExchange(10, delay=4).wait_s(measured, 0.1) == pytest.approx(0.06)
+    assert LocalExchange(10, delay=9).wait_s(measured, 0.1) == pytest.approx(0.02)
