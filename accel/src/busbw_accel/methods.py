@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 # Indices into train.plan_types.LOSSES, the least loss first. They are not in order: results
 # contain the indices, so new losses are appended.
-LEAST_FIRST = (0, 1, 2, 5, 3, 4)
+LEAST_FIRST = (0, 1, 2, 5, 3, 4, 6)
+APART = 6  # of local steps, whatever their codec loses
 DENSE, TOPK = "dense", "topk"
 BLOCK = 256  # elements per scale of int8 and int4
 _BLOCKS = f"integers, one scale for {BLOCK} elements"

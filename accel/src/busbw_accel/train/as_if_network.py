@@ -79,9 +79,9 @@ def reached_rate(plan: Plan, transport: str) -> float | None:
     None if nothing left one.
     """
     rates = [
-        exchange.counted / sum(exchange.bucket_s)
+        exchange.sent / exchange.exchange_s
         for exchange in plan.exchanges
-        if exchange.transport == transport and exchange.counted and sum(exchange.bucket_s) > 0
+        if exchange.transport == transport and exchange.sent and exchange.exchange_s > 0
     ]
     return max(rates, default=None)
 
@@ -94,9 +94,10 @@ def plan_as_if(plan: Plan, network: AsIfNetwork) -> Plan:
     exchanges = []
     for exchange in plan.exchanges:
         reached = reached_rate(plan, exchange.transport)
-        if reached is not None and exchange.counted is not None:
+        if reached is not None and exchange.sent is not None:
             factor = network.factor or network.rate / reached
-            exchanges.append(_scaled(plan, exchange, exchange.counted / reached, factor))
+            scaled = _scaled_changes if exchange.local else _scaled
+            exchanges.append(scaled(plan, exchange, exchange.sent / reached, factor))
     return msgspec.structs.replace(plan, exchanges=exchanges)
 
 
@@ -120,13 +121,29 @@ def _scaled(
     )
 
 
+def _scaled_changes(
+    _: Plan, exchange: MeasuredExchange, sent_s: float, factor: float
+) -> MeasuredExchange:
+    """As `_scaled`, of local steps: their gradients stay inside a host."""
+    rounds = [
+        msgspec.structs.replace(measured, change_s=_as_if(measured.change_s, sent_s, factor))
+        for measured in exchange.rounds
+    ]
+    return msgspec.structs.replace(exchange, rounds=rounds, checks=[], checked_s=None)
+
+
+def _as_if(took_s: float, sent_s: float, factor: float) -> float:
+    """The seconds if `sent_s` of `took_s` were divided by `factor`."""
+    scaled_s = min(took_s, sent_s)
+    return took_s - scaled_s + scaled_s / factor
+
+
 def _faster(
     bucket_s: Sequence[float], buckets: Sequence[Bucket], sent_s: float, factor: float
 ) -> list[float]:
     """The seconds of each bucket; its part of `sent_s` is as large as its part of the bytes."""
     total = sum(bucket.nbytes for bucket in buckets)
-    times = []
-    for took_s, bucket in zip(bucket_s, buckets, strict=False):
-        scaled_s = min(took_s, sent_s * bucket.nbytes / total)
-        times.append(took_s - scaled_s + scaled_s / factor)
-    return times
+    return [
+        _as_if(took_s, sent_s * bucket.nbytes / total, factor)
+        for took_s, bucket in zip(bucket_s, buckets, strict=False)
+    ]

@@ -10,7 +10,7 @@ from busbw.pattern.training.recorded_step import RecordedStep
 from busbw.ui.html.bars import Bar, LimitLine, bar_chart
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
-from busbw_accel.train import plan_text, recorded_text, states_text
+from busbw_accel.train import network_picture, plan_text, recorded_text, states_text
 from busbw_accel.train import text as train_text
 from busbw_accel.train.as_if_network import parse, plan_as_if
 from busbw_accel.train.kinds import PlanResult, TrainResult
@@ -81,8 +81,9 @@ def plan(result: PlanResult) -> list[Element]:
         below.append(_exchanges(result, assumed, title[0].upper() + title[1:]))
     if not plan_text.is_timed(result):
         return [*parts, table, *below]
+    picture = network_picture.parts(result, result.plan)
     of_whom = "each rank on its own" if result.recorded is None else "on a perfect network"
-    return [*parts, _steps(result.plan, exchanges, of_whom), table, *below]
+    return [*parts, _steps(result.plan, exchanges, of_whom), *picture, table, *below]
 
 
 def _exchanges(result: PlanResult, planned: Plan, title: str) -> Element:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw_accel.methods import NAMES
+from busbw_accel.methods import APART, NAMES
 from busbw_accel.settings import Settings
+from busbw_accel.train.plan_types import LocalExchange
 
 NONE = "none"
 TORCHFT_DILOCO = "torchft-diloco"
@@ -77,11 +78,18 @@ class Method:
         return self.settings.every
 
     @property
+    def local(self) -> LocalExchange | None:
+        """How local steps exchange parameters; None if gradients are exchanged in each step."""
+        if self.settings is None or self.every == 1:
+            return None
+        return LocalExchange(self.every, self.settings.fragments, self.settings.delay)
+
+    @property
     def loss(self) -> int:
         """An index into train.plan_types.LOSSES."""
         if self.settings is None:
             return {"": 0, "bf16": 1, "fp16": 1, "powersgd": 3}[self.hook]
-        return self.settings.loss
+        return APART if self.every > 1 else self.settings.loss
 
     @property
     def code(self) -> str:
@@ -147,20 +155,3 @@ def parse_all(text: str) -> list[Method]:
         fault = f"{twice[0]} twice" if twice else "no method"
         raise UsageError(f"'{text}' names {fault}", "name each once, like none,bf16,2d+int8")
     return [parse(name) for name in names]
-
-
-def parse_for_plan(text: str) -> list[Method]:
-    """As `parse_all`.
-
-    Raises:
-        UsageError: also for a method that `busbw plan` cannot measure.
-    """
-    methods = parse_all(text)
-    for method in methods:
-        if method.every > 1:
-            raise UsageError(
-                f"'{method.name}' exchanges parameters, and busbw plan measures exchanges of"
-                " gradients",
-                f"busbw train MODEL --compare none,{method.name}",
-            )
-    return methods

@@ -3,6 +3,7 @@
 They are a step of the rank alone, DDP's buckets, and the exchange of each bucket by each method.
 """
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,14 +11,16 @@ from statistics import fmean, median
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from busbw.core.errors import UsageError
 from busbw.measure.events import EnterPhase, Event
 from busbw.model.buckets import Bucket
-from busbw_accel.settings import HOST
+from busbw_accel.local_steps import LocalSteps
+from busbw_accel.settings import HOST, Settings
 from busbw_accel.train.bench import SETTLING_STEPS, Bench, under_ddp, wrap
 from busbw_accel.train.kinds import Surveyed, Trained
-from busbw_accel.train.loop import scaler_for
+from busbw_accel.train.loop import LEARNING_RATE, optimizer_for, scaler_for
 from busbw_accel.train.methods import Method
 from busbw_accel.train.plan_types import (
     BUCKETS_MB,
@@ -64,6 +67,8 @@ class Survey:
         self._exchanges: list[MeasuredExchange] = []
         self._replayed: dict[float, list[ReplayedBucket]] = {}
         self._memory = torch.empty(0)
+        # Local steps that differ in `every` or `delay` have the same exchange, measured once.
+        self._changes: dict[Settings, tuple[int, ExchangeRound, float | None]] = {}
 
     def begin(self, alone_s: float, enter_phase: EnterPhase) -> None:
         """Begin a round: measure steps under DDP without an exchange, for all bucket sizes.
@@ -150,7 +155,7 @@ class Survey:
         size = self.bench.spec.bucket_mb if bucket_mb is None else bucket_mb
         enter_phase("exchange", f"{method.name}, buckets of {size:g} MB")
         try:
-            measured, sent = self._measure(method, size)
+            measured, sent = self._measure_method(method, size)
         except UsageError as error:
             if method.settings is None or method.settings.staging != HOST:
                 raise
@@ -173,29 +178,90 @@ class Survey:
                 return exchange
         code = method.code if bucket_mb is None else bucket_code(bucket_mb)
         exchange = MeasuredExchange(
-            self.spec.transport, method.name, method.loss, [], [], sent, code, bucket_mb=bucket_mb
+            self.spec.transport,
+            method.name,
+            method.loss,
+            [],
+            [],
+            sent,
+            code,
+            bucket_mb=bucket_mb,
+            local=method.local,
         )
         self._exchanges.append(exchange)
         return exchange
 
-    def _measure(self, method: Method, bucket_mb: float) -> tuple[ExchangeRound, float | None]:
-        """Replay the exchange of all buckets.
+    def _measure_method(
+        self, method: Method, bucket_mb: float
+    ) -> tuple[ExchangeRound, float | None]:
+        """Replay the exchange of all buckets, or of the parameters.
 
-        Returns the medians of each bucket over the replays of a round, and the bytes per step that
-        leave a host.
+        Returns the times, and the bytes per step that leave a host.
+        """
+        if method.settings is None or method.every == 1:
+            return self._measure(method, bucket_mb)
+        settings, number = alike(method.settings), len(self._run.alone_s)
+        if self._changes.get(settings, (0,))[0] != number:
+            same = Method(method.name, settings=settings)
+            self._changes[settings] = (number, *self._measure(same, bucket_mb))
+        _, measured, sent = self._changes[settings]
+        return measured, None if sent is None else sent / method.every
+
+    def _measure(self, method: Method, bucket_mb: float) -> tuple[ExchangeRound, float | None]:
+        """Replay the exchange of all buckets, and in local steps of the parameters.
+
+        Returns the medians over the replays of a round, and the bytes of an exchange that leave a
+        host.
         """
         bench, spec, buckets = self.bench, self.spec, self._replayed[bucket_mb]
         scaler = scaler_for(bench.spec.precision, bench.device)
-        wrapped = wrap(bench.net, method, bench.device, bucket_mb, scaler)
+        optimizer = optimizer_for(bench.net)
+        wrapped = wrap(bench.net, method, bench.device, bucket_mb, scaler, optimizer)
         for _ in range(SETTLING_STEPS if len(self._run.alone_s) == 1 else method.settles):
             self._replay(wrapped.hook, buckets)
+        local = wrapped.attached if isinstance(wrapped.attached, LocalSteps) else None
+        if local:
+            self._exchange_change(local, optimizer, buckets)
         counted = wrapped.mark()
-        replays = [self._replay(wrapped.hook, buckets) for _ in range(spec.iters)]
-        took, busy = zip(*replays, strict=True)
+        took, busy = zip(
+            *(self._replay(wrapped.hook, buckets) for _ in range(spec.iters)), strict=True
+        )
+        on_cpu = bench.device.type == "cpu"
+        measured = ExchangeRound(_medians(took), _medians(busy) if on_cpu else [])
+        if local:
+            took_s, busy_s = _medians(
+                [self._exchange_change(local, optimizer, buckets) for _ in range(spec.iters)]
+            )
+            measured = replace(measured, change_s=took_s, change_busy_s=busy_s if on_cpu else 0.0)
         sent = wrapped.sent(bench.training.gradients, spec.iters, counted, bench.training.hosts)
         wrapped.close()
-        busy_s = [] if bench.device.type == "cuda" else _medians(busy)
-        return ExchangeRound(_medians(took), busy_s), bench.by_host(sent)
+        return measured, bench.by_host(sent)
+
+    def _exchange_change(
+        self,
+        attached: LocalSteps,
+        optimizer: torch.optim.Optimizer,
+        buckets: Sequence[ReplayedBucket],
+    ) -> list[float]:
+        """Exchange how parameters change in a step of SGD by the recorded gradients.
+
+        Returns the seconds and the CPU time as `_replay` does.
+        """
+        optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for bucket in buckets:
+                bucket.put_back(self._memory)
+                pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+                for parameter, gradient in pairs:
+                    parameter.sub_(gradient, alpha=LEARNING_RATE)
+
+        def exchange() -> None:
+            optimizer.step()  # changes nothing without gradients; attach counts it
+            attached.exchange_now()
+
+        took, busy = self._timed(exchange)
+        control = self.bench.control
+        return [control.reduce_all([took], "min")[0], control.reduce_all([busy], "max")[0]]
 
     def _replay(
         self, hook: Hook, buckets: Sequence[ReplayedBucket]
@@ -216,10 +282,14 @@ class Survey:
         threads.
         """
         bucket.put_back(self._memory)
+        return self._timed(lambda: hook(bucket).wait())
+
+    def _timed(self, exchange: Callable[[], object]) -> tuple[float, float]:
+        """As of `_exchange_bucket`, for any exchange."""
         self._synchronize()
         self.bench.control.barrier()
         begun, computed = time.perf_counter(), time.process_time()
-        hook(bucket).wait()
+        exchange()
         self._synchronize()
         took, busy = time.perf_counter() - begun, time.process_time() - computed
         return took, busy / torch.get_num_threads()
@@ -233,6 +303,11 @@ def bucket_code(bucket_mb: float) -> str:
     """The line of Python that makes DDP's buckets this large."""
     limit = "" if bucket_mb == DEFAULT_BUCKET_MB else f", bucket_cap_mb={bucket_mb:g}"
     return f"model = DistributedDataParallel(model{limit})"
+
+
+def alike(settings: Settings) -> Settings:
+    """Settings of local steps whose exchange of all parameters takes as long as with these."""
+    return dataclasses.replace(settings, every=2 * settings.fragments, delay=0, mix=Settings().mix)
 
 
 def _ready_times(layout_round: LayoutRound) -> list[float]:

@@ -27,6 +27,11 @@ from busbw_accel.train.transports import BY_NAME, Transport
 from busbw_accel.train.types import TrainingRuns
 from busbw_accel.train.variation import parts
 
+# Local steps to compare by default. The fewest that reach the target are recommended, if nothing
+# that exchanges gradients does. In what was recorded, int8 loses
+# nothing on top (train/recorded_losses.csv).
+EVERY = (10, 30, 100, 300)
+
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -218,4 +223,4 @@ def methods(*, two_d: bool, host: bool) -> list[str]:
             names.append(name)
             if host and codec.plan_with_host and not variant:
                 names.append(f"{name}+host")
-    return names
+    return names + [f"{prefix}int8+every={steps}" for steps in EVERY]

@@ -8,7 +8,7 @@ from busbw_accel.train import text as train_text
 from busbw_accel.train.as_if_network import rate_text
 from busbw_accel.train.kinds import PlanResult
 from busbw_accel.train.plan_types import AS_IS, LOSSES, MeasuredExchange, Plan
-from busbw_accel.train.recorded_losses import NOTE, recorded_loss
+from busbw_accel.train.recorded_losses import NOTE, RECORD, RecordedLoss, recorded_loss
 from busbw_accel.train.rounds_text import (
     MS,
     contradiction_text,
@@ -107,7 +107,7 @@ def columns(result: PlanResult, width: int | None) -> list[Column]:
         ),
         Column(
             title="exchange ms",
-            value=lambda plan, exchange: f"{sum(exchange.bucket_s) * MS:.2f}",
+            value=lambda plan, exchange: f"{exchange.exchange_s * MS:.2f}",
             width=11,
         ),
         Column(title="exposed ms", value=_exposed, width=max(10, STEP[more])),
@@ -152,7 +152,11 @@ def _loss(_: Plan, exchange: MeasuredExchange) -> str:
     if exchange.loss == 0:
         return "0"
     found = recorded_loss(exchange.method)
-    return f"{100 * found.loss:+z.1f} +-{100 * found.half_width:.1f}" if found else "-"
+    return _percent_loss(found) if found else "-"
+
+
+def _percent_loss(found: RecordedLoss) -> str:
+    return f"{100 * found.loss:+z.1f} +-{100 * found.half_width:.1f}"
 
 
 def row(
@@ -186,8 +190,8 @@ def advice(result: PlanResult, width: int | None = None) -> str:
     if plan is None or chosen is None or not is_timed(result):
         return ""
     base = PERFECT if result.recorded else ALONE
-    sentences = wrapped(f"\n{_advice(plan, chosen, base)}{_alike(plan, chosen)}", width)
-    return sentences + _lines(result, plan, chosen)
+    text = f"\n{_advice(plan, chosen, base)}{_alike(plan, chosen)}{_local_cost(chosen)}"
+    return wrapped(text, width) + _lines(result, plan, chosen)
 
 
 def checks(result: PlanResult) -> str:
@@ -323,6 +327,23 @@ def _alike(plan: Plan, chosen: MeasuredExchange) -> str:
         difference = f"less than {100 * recommendation.EQUAL_STEP_SHARE:g} % faster"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
+
+
+def _local_cost(chosen: MeasuredExchange) -> str:
+    """A line about what local steps cost in loss; '' for an exchange of gradients."""
+    if chosen.local is None:
+        return ""
+    found = recorded_loss(chosen.method)
+    cost = "what it costs in loss is not recorded"
+    if found:
+        cost = (
+            "the loss of a small language model was"
+            f" {_percent_loss(found).lstrip('+')} % above plain DDP's after 600 steps ({RECORD})"
+        )
+    return (
+        f"this is another training, in which ranks train by themselves: {cost}; compare the losses"
+        " of short trainings, and call exchange_now before the model is saved\n"
+    )
 
 
 def _lines(result: PlanResult, plan: Plan, chosen: MeasuredExchange) -> str:

@@ -28,6 +28,7 @@ LOSSES = (
     "a low rank now, the rest later",
     "the largest now, the rest later",
     "rounded to 4 bits, the rest sent later",
+    "ranks train apart between exchanges",
 )
 # Sizes of DDP's buckets to try besides that of the training.
 BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)
@@ -85,6 +86,29 @@ class ExchangeRound(msgspec.Struct, frozen=True):
 
     bucket_s: list[float]
     busy_s: list[float] = []
+    change_s: Annotated[
+        float, Meta(description="local steps: the exchange of the change of all parameters")
+    ] = 0.0
+    change_busy_s: Annotated[
+        float, Meta(description="local steps: the part of it that takes processors from backward")
+    ] = 0.0
+
+
+class LocalExchange(msgspec.Struct, frozen=True):
+    """How local steps exchange the change of the parameters (busbw_accel.settings)."""
+
+    every: int
+    fragments: int = 1
+    delay: int = 0
+
+    def wait_s(self, measured: ExchangeRound, step_s: float) -> float:
+        """What a step of `step_s` seconds takes longer, as a mean over `every` steps.
+
+        Training goes on for `delay` steps while a fragment is exchanged. That hides what the
+        exchange waits for, but not its computation on the processors of backward.
+        """
+        took_s = measured.change_s - self.delay * self.fragments * step_s
+        return max(took_s, measured.change_busy_s) / self.every
 
 
 class CheckRound(msgspec.Struct, frozen=True):
@@ -133,6 +157,22 @@ class MeasuredExchange(msgspec.Struct):
         list[ExchangeRound], Meta(description="files without rounds have one median")
     ] = []
     checks: list[CheckRound] = []
+    local: Annotated[
+        LocalExchange | None, Meta(description="local steps: how the parameters are exchanged")
+    ] = None
+
+    @property
+    def exchange_s(self) -> float:
+        """Seconds of an exchange of all gradients, or in local steps of all parameters."""
+        change_s = fmean(measured.change_s for measured in self.rounds) if self.local else 0.0
+        return sum(self.bucket_s) + change_s
+
+    @property
+    def sent(self) -> float | None:
+        """Bytes of that exchange that leave a host; None if unknown."""
+        if self.local is None or self.counted is None:
+            return self.counted
+        return self.counted * self.local.every
 
     def __post_init__(self) -> None:
         """Name the library as it is called now: recorded plans have its earlier name."""
@@ -184,6 +224,8 @@ class Plan(msgspec.Struct):
         rounds = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
         for alone_s, steps, exchanged in rounds:
             late_s = exposed_s(steps.buckets, exchanged.bucket_s, exchanged.busy_s)
+            if exchange.local:
+                late_s += exchange.local.wait_s(exchanged, steps.still_s + late_s)
             predictions.append(Prediction(alone_s, steps.still_s, late_s))
         return predictions
 

@@ -122,8 +122,10 @@ def no_slower(plan: Plan, chosen: MeasuredExchange) -> MeasuredExchange | None:
     return best if plan.share(best) > plan.share(chosen) else None
 
 
-def _order(exchange: MeasuredExchange) -> int:
-    return LEAST_FIRST.index(exchange.loss)
+def _order(exchange: MeasuredExchange) -> tuple[int, int]:
+    """The less an exchange loses, the smaller; of local steps, the fewer between exchanges."""
+    every = exchange.local.every if exchange.local else 1
+    return LEAST_FIRST.index(exchange.loss), every
 
 
 def _simplest(plan: Plan, group: Sequence[MeasuredExchange]) -> MeasuredExchange:

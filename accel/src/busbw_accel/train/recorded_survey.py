@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from busbw.core.dtypes import BY_NAME as DTYPES
@@ -178,7 +179,7 @@ class RecordedSurvey(Survey):
         if method.plain:
             if own:
                 self._plain_busy_s = measured.busy_s
-            return ExchangeRound(measured.bucket_s, []), sent
+            return replace(measured, busy_s=[]), sent
         pairs = zip(measured.busy_s, self._plain_busy_s, strict=False)
         extra = [max(busy_s - plain_s, 0.0) for busy_s, plain_s in pairs]
-        return ExchangeRound(measured.bucket_s, extra), sent
+        return replace(measured, busy_s=extra), sent

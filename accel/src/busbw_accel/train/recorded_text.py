@@ -184,7 +184,9 @@ def lines(chosen: MeasuredExchange) -> list[str]:
         size = f"bucket_cap_mb={chosen.bucket_mb:g}"
         return [*texts, f"model = DistributedDataParallel(model, {size}, ...)"]
     if chosen.code.startswith("busbw_accel"):
-        texts += ["import busbw_accel", "# after model = DistributedDataParallel(model, ...)"]
+        place = "after model = DistributedDataParallel(model, ...)"
+        place += " and its optimizer" if chosen.local else ""
+        texts += ["import busbw_accel", f"# {place}"]
     if chosen.code:
         return [*texts, chosen.code]
     return texts or ["nothing to change: DistributedDataParallel as it is"]

@@ -135,4 +135,4 @@ def _check_rounds(plan: Plan, exchange: MeasuredExchange, where: str) -> None:
                 f"{where}: {len(bucket_s)} times for {len(planned.buckets)} buckets",
                 reading.FORMATS,
             )
-        _check_times([*bucket_s, *busy_s], where)
+        _check_times([*bucket_s, *busy_s, times.change_s, times.change_busy_s], where)

@@ -43,9 +43,13 @@ def test_a_setting_that_cannot_be_has_a_hint(capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_a_method_that_exchanges_parameters_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(["plan", "mlp-small", "--compare", "none,int8+every=30"]) == 2
+def test_local_steps_are_refused_where_their_optimizer_is_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("plan", "--losses", "200", "--compare", "int8+every=30", "--", "true")
+    assert guarded(list(words)) == 2
     assert capsys.readouterr().err == (
-        "error: 'int8+every=30' exchanges parameters, and busbw plan measures exchanges of"
-        " gradients\n\nhint: busbw train MODEL --compare none,int8+every=30\n"
+        "error: --losses 200 cannot train with 'int8+every=30': attach needs the optimizer\n\n"
+        "hint: put it into the training: busbw_accel.attach(model,"
+        " busbw_accel.Settings(method='int8', every=30), optimizer=optimizer)\n"
     )

@@ -33,11 +33,13 @@ class PlotCurve:
     """The points of one series from left to right.
 
     `color` is a number of style.css; `kind` is the class that chooses strokes and marker.
+    `label` is a text beside a point of the curve.
     """
 
     color: int
     kind: str
     points: list[Point]
+    label: tuple[Point, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def draw(plot: Plot, form: PlotFormat) -> Element:
     )
     add(svg, *_grid(plot, form, x, y), *_guides(plot, x, y))
     add(svg, *(_mark(mark, x, y, notes=form.notes) for mark in plot.marks))
-    return add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
+    add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
+    return add(svg, *(_curve_label(curve, x, y) for curve in plot.curves))
 
 
 def _axes(plot: Plot, form: PlotFormat) -> tuple[Axis, Axis]:
@@ -225,6 +228,14 @@ def _curve(curve: PlotCurve, x: Axis, y: Axis, notes: bool) -> Element:
     for left, top, point in places:
         add(group, _marker(curve.kind, left, top, point.note if notes else ""))
     return group
+
+
+def _curve_label(curve: PlotCurve, x: Axis, y: Axis) -> Element | None:
+    if curve.label is None:
+        return None
+    point, name = curve.label
+    words = _text(x.at(point.x) + 8, y.at(point.y) + 4, name, "words")
+    return tag("g", words, class_=_colored("rule", curve.color))
 
 
 def _interval(x: float, low: float, high: float) -> str:

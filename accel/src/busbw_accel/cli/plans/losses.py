@@ -18,7 +18,7 @@ from busbw.pattern import capture
 from busbw_accel.cli.plans.recorded import UserTraining, short
 from busbw_accel.train.losses.runs import FILE, LossRuns
 from busbw_accel.train.losses.verdicts import report, text
-from busbw_accel.train.methods import NONE, parse_for_plan
+from busbw_accel.train.methods import NONE, Method, parse_all
 
 # Options that say something about the runs of a comparison.
 OWN = {"losses", "tolerance", "compare", "rounds", "capture_limit_s", "folder", "format_name"}
@@ -58,7 +58,7 @@ def run(
     format_name: str,
 ) -> int:
     """Make all runs and print the comparison; the exit code is that of its verdicts."""
-    methods = [method.name for method in parse_for_plan(compare)] if compare else []
+    methods = [method.name for method in _parse(compare, steps)] if compare else []
     methods = [name for name in methods if name != NONE]
     if not methods:
         raise UsageError(
@@ -86,6 +86,18 @@ def run(
     else:
         print_out(text(compared, width()))
     return int(exit_of(row.verdict for row in compared.methods))
+
+
+def _parse(compare: str, steps: int) -> list[Method]:
+    """The methods; UsageError for local steps, whose optimizer is not known here."""
+    methods = parse_all(compare)
+    for method in methods:
+        if method.every > 1:
+            raise UsageError(
+                f"--losses {steps} cannot train with '{method.name}': attach needs the optimizer",
+                f"put it into the training: {method.code}",
+            )
+    return methods
 
 
 def take(fields: dict[str, Any]) -> tuple[int, float]:
