@@ -35,8 +35,7 @@ TARGET, TESTED, SMOOTH = 0.96, 360, 11
 RATE, MOMENTUM = 0.1, 0.9
 LIMIT = timedelta(seconds=300)
 SMALL: dict[str, Any] = {"compress_least": 0, "two_d": True}  # the model's buckets are small
-# the mean of the parameters, without the outer optimizer's momentum
-AVERAGED: dict[str, Any] = {"outer_lr": 1.0, "outer_momentum": 0.0}
+NESTEROV: dict[str, Any] = {"outer_lr": 0.7, "outer_momentum": 0.9}  # as in DiLoCo's paper
 METHODS: dict[str, dict[str, Any] | None] = {
     "dense (DDP)": None,
     "2D bf16": {"wire": "bf16", "two_d": True},
@@ -56,19 +55,18 @@ METHODS: dict[str, dict[str, Any] | None] = {
         "factors": "bf16",
         "compress_least": 0,
     },
-    "2D dense, every 5 steps": {"every": 5, **SMALL},
-    "2D dense, every 30 steps": {"every": 30, **SMALL},
-    "2D int8, every 30 steps": {"method": "int8", "every": 30, **SMALL},
-    "2D dense, every 5 steps, averaged": {"every": 5, **AVERAGED, **SMALL},
-    "2D dense, every 30 steps, averaged": {"every": 30, **AVERAGED, **SMALL},
-    "2D int8, every 30 steps, averaged": {"method": "int8", "every": 30, **AVERAGED, **SMALL},
-    "2D int4, every 30 steps, averaged": {"method": "int4", "every": 30, **AVERAGED, **SMALL},
+    "2D dense, every 5 steps": {"every": 5, **NESTEROV, **SMALL},
+    "2D dense, every 30 steps": {"every": 30, **NESTEROV, **SMALL},
+    "2D int8, every 30 steps": {"method": "int8", "every": 30, **NESTEROV, **SMALL},
+    "2D dense, every 5 steps, averaged": {"every": 5, **SMALL},
+    "2D dense, every 30 steps, averaged": {"every": 30, **SMALL},
+    "2D int8, every 30 steps, averaged": {"method": "int8", "every": 30, **SMALL},
+    "2D int4, every 30 steps, averaged": {"method": "int4", "every": 30, **SMALL},
     "2D int4, every 30 steps, averaged, 3 fragments, delay 2": {
         "method": "int4",
         "every": 30,
         "fragments": 3,
         "delay": 2,
-        **AVERAGED,
         **SMALL,
     },
     "PowerSGD rank 2": {"method": "powersgd", "matrix_rank": 2, "compress_least": 0},

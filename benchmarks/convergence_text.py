@@ -4,9 +4,10 @@
 Run on every rank, with the variables of torchrun: by gpu_hosts.py, so that steps include their
 link. A byte-level GPT learns the help topics that come with Python; every tenth part of them is
 kept for the test. A method has the same initial parameters and batches as the dense run of its
-seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted correctly
-at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps is first
-reached. A training is measured every EVERY steps; the time of measuring does not count.
+seed; AdamW, after a warm-up with a constant rate, or with --decay one that falls to LAST of it by a
+cosine. Prints the share of the test's bytes predicted correctly at the end, the loss, and the steps
+and seconds until the dense runs' mean at SHARE of their steps is first reached. A training is
+measured every EVERY steps; the time of measuring does not count.
 """
 
 import argparse
@@ -38,7 +39,7 @@ SMALL = "+compress_least=0"  # the model's buckets are small
 # steps, samples of the test, and the measurements whose mean counts
 EVERY, TESTED, SMOOTH = 10, 64, 3
 SHARE = 0.6
-WARMUP, RATE = 50, 1e-3
+WARMUP, RATE, LAST = 50, 1e-3, 0.1
 HEADS, BYTES = 4, 256
 
 
@@ -69,6 +70,15 @@ class Samples:
         return self.learned[(first + torch.arange(self.sequence + 1)).to(self.learned.device)]
 
 
+def rate_at(step: int, asked: argparse.Namespace) -> float:
+    """The share of the learning rate in a step."""
+    rate = min(1.0, (step + 1) / WARMUP)
+    if asked.decay:
+        part = max(0, step - WARMUP) / max(1, asked.steps - WARMUP)
+        rate *= LAST + (1 - LAST) * (1 + math.cos(math.pi * part)) / 2
+    return rate
+
+
 def train(
     name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device
 ) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def train(
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
     own = not (name == "none" or name.startswith("torch-"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=asked.rate)
     wrapped = wrap(
         model,
         parse(name + SMALL * own),
@@ -87,7 +97,7 @@ def train(
         scaler_for("fp32", device),
         optimizer,
     )
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, asked))
     made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     right: list[float] = []
     bits: list[float] = []
@@ -139,45 +149,46 @@ def reached(run: dict[str, Any], target: float) -> tuple[float, float]:
     return math.inf, math.inf
 
 
+def above(run: dict[str, Any], dense: dict[str, Any]) -> float:
+    """How much higher the loss on the test is at the end, in per cent."""
+    return 100 * (smoothed(run["bits"])[-1] / smoothed(dense["bits"])[-1] - 1)
+
+
 def report(found: dict[str, list[dict[str, Any]]]) -> str:
     """One line per method; differences and ratios are paired, seed by seed, with the dense run."""
     dense = next(iter(found.values()))
     at = int(SHARE * len(dense[0]["right"]))
     target = statistics.fmean(smoothed(run["right"])[at] for run in dense)
+    width = max(26, *map(len, found))
     lines = [
-        f"{'':26} {'right at the end, %':>20} {'less than dense':>16}"
+        f"{'':{width}} {'right at the end, %':>20} {'less than dense':>16} {'higher loss, %':>15}"
         f" {f'steps to {100 * target:.1f} %':>16} {'of dense':>14} {'seconds':>8} {'of dense':>9}"
         f" {'KB a step':>10}"
     ]
-    for name, runs in found.items():
-        mean, half = interval([100 * smoothed(run["right"])[-1] for run in runs])
-        loss, around = interval(
-            [
-                100 * (smoothed(a["right"])[-1] - smoothed(b["right"])[-1])
-                for a, b in zip(dense, runs, strict=True)
-            ]
-        )
-        pairs = [
-            (reached(run, target), reached(base, target))
-            for run, base in zip(runs, dense, strict=True)
-        ]
-        steps, seconds = (statistics.fmean(own[which] for own, _ in pairs) for which in (0, 1))
-        more, width = (
-            interval([own[0] / base[0] for own, base in pairs])
-            if steps < math.inf
-            else (math.inf, 0.0)
-        )
-        longer = statistics.fmean(own[1] / base[1] for own, base in pairs)
-        sent = (
-            "-"
-            if runs[0]["sent"] is None
-            else f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
-        )
-        lines.append(
-            f"{name:26} {mean:12.2f} +-{half:5.2f} {loss:9.2f} +-{around:4.2f} {steps:16.0f}"
-            f" {more:7.2f} +-{width:4.2f} {seconds:8.1f} {longer:8.2f}x {sent:>10}"
-        )
+    lines += [f"{name:{width}} {row(runs, dense, target)}" for name, runs in found.items()]
     return "\n".join(lines)
+
+
+def row(runs: list[dict[str, Any]], dense: list[dict[str, Any]], target: float) -> str:
+    """The figures of a method. `target`: the share of bytes to reach."""
+    pairs = list(zip(runs, dense, strict=True))
+    ends = [(smoothed(run["right"])[-1], smoothed(base["right"])[-1]) for run, base in pairs]
+    mean, half = interval([100 * end for end, _ in ends])
+    less, around = interval([100 * (base - end) for end, base in ends])
+    loss, about = interval([above(run, base) for run, base in pairs])
+    times = [(reached(run, target), reached(base, target)) for run, base in pairs]
+    steps, seconds = (statistics.fmean(own[which] for own, _ in times) for which in (0, 1))
+    more, width = math.inf, 0.0
+    if steps < math.inf:
+        more, width = interval([own[0] / base[0] for own, base in times])
+    longer = statistics.fmean(own[1] / base[1] for own, base in times)
+    sent = "-"
+    if runs[0]["sent"] is not None:
+        sent = f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
+    return (
+        f"{mean:12.2f} +-{half:5.2f} {less:9.2f} +-{around:4.2f} {loss:9.2f} +-{about:4.2f}"
+        f" {steps:15.0f} {more:7.2f} +-{width:4.2f} {seconds:8.1f} {longer:8.2f}x {sent:>10}"
+    )
 
 
 def main() -> int:
@@ -200,6 +211,8 @@ def main() -> int:
         default=0.25,
         help="so small, and the last bucket is that of the embeddings",
     )
+    parser.add_argument("--rate", type=float, default=RATE, help="of AdamW")
+    parser.add_argument("--decay", action="store_true")
     asked = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":

@@ -32,7 +32,13 @@ HOW_TO = {
         "how-fast-should-my-cluster-be",
         "compare-with-published-runs",
     ],
-    "Inference": ["what-does-my-server-send", "which-all-reduce", "moe-dispatch", "kv-cache"],
+    "Inference": [
+        "what-does-my-server-send",
+        "which-all-reduce",
+        "overlap",
+        "moe-dispatch",
+        "kv-cache",
+    ],
     "Training": [
         "slow-job",
         "what-does-my-training-send",

@@ -96,4 +96,6 @@ def test_wrong_counts_are_refused_with_a_hint(here, tmp_path):
         "counts.csv",
     )
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: counts.csv: row 1: 'x' is not a number of bytes\n\nhint: ")
+    assert done.err.startswith(
+        "error: counts.csv: row of rank 1: 'x' is not a number of bytes\n\nhint: "
+    )

@@ -30,6 +30,18 @@ def test_a_collective_beside_a_load_is_measured_verified_and_shown(
     assert here("busbw", "report", str(file), "--output", str(page)).code == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("overlap", "hypercube"), ("overlap", "--beside", "hypercube"), ("backends", "hypercube")],
+)
+def test_three_ranks_refuse_a_hypercube_that_would_never_end(
+    words: tuple[str, ...], here: Callable[..., Any]
+) -> None:
+    done = here("busbw", *words, "-np", "3", "-b", "1K", "-e", "1K", "--no-history")
+    assert done.code == 2
+    assert "hypercube on 3 ranks: their number is not a power of two" in done.err
+
+
 def test_ctas_are_refused_on_cpus(here: Callable[..., Any]) -> None:
     done = here("busbw", "overlap", *SMALL, "--max-ctas", "4")
     assert done.code == 2

@@ -2,6 +2,7 @@
 communication worker, and the state of that worker in a checkpoint.
 """
 
+import dataclasses
 import functools
 import os
 import sys
@@ -212,19 +213,29 @@ def agree_on_settings(settings: Settings | None) -> tuple[Settings, list[str]]:
             settings = lightcc_env.from_env(os.environ)
         except UsageError as invalid:
             error = invalid.message
-    gathered: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
-    dist.all_gather_object(gathered, (error, repr(settings)))
+    words = {} if settings is None else dataclasses.asdict(settings)
+    gathered = [(error, words)] * dist.get_world_size()
+    dist.all_gather_object(gathered, (error, words))
     failures = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
     if failures:
         raise UsageError("; ".join(failures), "set it on every rank, for example with mpirun -x")
-    differing = [rank for rank, (_, text) in enumerate(gathered) if text != gathered[0][1]]
+    first = gathered[0][1]
+    differing = [rank for rank, (_, other) in enumerate(gathered) if other != first]
     if differing or settings is None:
+        other = gathered[differing[0]][1]
+        changed = [name for name in other if other[name] != first.get(name)]
         raise UsageError(
-            f"ranks {', '.join(map(str, differing))} have other settings than rank 0:"
-            f" {gathered[differing[0]][1]}, not {gathered[0][1]}",
-            "use the same settings on every rank, for example with mpirun -x",
+            f"{_ranks_have(differing)} other settings than rank 0: "
+            + ", ".join(f"{name}={other[name]!r}, not {first.get(name)!r}" for name in changed),
+            "use the same settings on every rank",
         )
     return settings, unknown
+
+
+def _ranks_have(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} has"
+    return f"ranks {', '.join(map(str, ranks))} have"
 
 
 def refuse_local_steps(settings: Settings, frontend: str) -> None:

@@ -6,7 +6,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -21,13 +21,13 @@ from busbw_accel.methods import DENSE
 from busbw_accel.residual_state import BucketPiece, BucketState, ResidualState
 from busbw_accel.settings import Settings
 from busbw_accel.sparse import Room, SparseAverage
+from busbw_accel.worker_streams import WorkerStreams
 
 # Gradients of other types are sent densely: codecs keep and send at most fp32.
 COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # Bytes of a piece in two dimensions. CPUs have no launch cost, so smaller pieces overlap better
 # (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
-URGENT = -1  # stream priority: kernels that an exchange waits for run before those of backward
 _Job = Callable[[], bool]  # returns False to stop the thread
 
 
@@ -58,7 +58,7 @@ class CommWorker:
         self._room = Room()
         self._failure: Exception | None = None
         self._heartbeat = Heartbeat(mesh)
-        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._streams = WorkerStreams()
         self._jobs: queue.SimpleQueue[_Job] | None = None
         self._closed = False
 
@@ -107,20 +107,22 @@ class CommWorker:
         return self.run(gradient, lambda: self._exchange_sparse(gradient))
 
     def run(
-        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
+        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None], lane: int | None = None
     ) -> torch.futures.Future[torch.Tensor]:
         """Run `work`, which uses `tensor`, in the worker.
+
+        `lane`: as in `WorkerStreams.after_now`.
 
         Returns a future of the result of `work`, or of `tensor` if that is None. Raises the first
         failure of the worker again.
         """
         self.ready()
         if tensor.is_cuda and not any(codec.waits for codec in self.settings.codecs):
-            return self._run_on_stream(tensor, work)
+            return self._run_on_stream(tensor, work, lane)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
             devices=[tensor.device] if tensor.is_cuda else None
         )
-        in_order = self._after_now(tensor) if tensor.is_cuda else nullcontext
+        in_order = self._streams.after_now(tensor, lane) if tensor.is_cuda else nullcontext
 
         def job() -> bool:
             try:
@@ -166,37 +168,15 @@ class CommWorker:
             raise self._failure from error
 
     def _run_on_stream(
-        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
+        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None], lane: int | None
     ) -> torch.futures.Future[torch.Tensor]:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[tensor.device])
-        with self._after_now(tensor)():
+        with self._streams.after_now(tensor, lane)():
             with self.explaining():
                 result = work()
             # This records an event on the stream; the host does not wait.
             future.set_result(tensor if result is None else result)
         return future
-
-    def _after_now(self, tensor: torch.Tensor) -> Callable[[], AbstractContextManager[object]]:
-        """A context of the worker's stream, after what this thread has queued on its own so far.
-
-        The stream may use the memory of `tensor`.
-        """
-        device = tensor.device
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device, URGENT)
-        side = self._streams[device]
-        queued = torch.cuda.current_stream(device).record_event()
-        parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
-        for part in parts:
-            part.record_stream(side)
-
-        @contextmanager
-        def entered() -> Iterator[None]:
-            side.wait_event(queued)
-            with torch.cuda.stream(side):
-                yield
-
-        return entered
 
     def _job_queue(self) -> "queue.SimpleQueue[_Job]":
         if self._jobs is None:
@@ -227,13 +207,8 @@ class CommWorker:
 
             self._jobs.put(signal)
             done.wait()
-        with ExitStack() as streams:
-            for device, side in self._streams.items():
-                side.wait_stream(torch.cuda.current_stream(device))
-                streams.enter_context(torch.cuda.stream(side))
+        with self._streams.at_rest():
             yield
-        for device, side in self._streams.items():
-            torch.cuda.current_stream(device).wait_stream(side)
 
     def check(self) -> None:
         """Raise if an exchange failed that was not waited for.
@@ -316,8 +291,16 @@ class CommWorker:
             across or self.mesh.world,
             flat.device,
         )
-        bucket = fresh if method == DENSE else self.memory.of(names, fresh)
+        bucket = fresh if method == DENSE else self.state_of(names, fresh)
         self._exchange(flat, method, bucket)
+
+    def state_of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
+        """The state of a bucket. A new one may take that of buckets on other streams."""
+        bucket = self.memory.find(names, fresh)
+        if bucket is not None:
+            return bucket
+        with self._streams.alone(fresh.device):
+            return self.memory.add(names, fresh)
 
     def _exchange_sparse(self, gradient: torch.Tensor) -> torch.Tensor:
         world = self.mesh.world

@@ -74,7 +74,7 @@ class Attached(Attachment):
             if resumed is not None:
                 result = resumed.add(gradient)
             else:
-                result = self.worker.run(flat, lambda: self._exchange(gradient))
+                result = self.worker.run(flat, lambda: self._exchange(gradient), bucket.index())
         if resumed is not None and bucket.is_last():
             resumed.exchange(self.worker, self._exchange)
             self._order = resumed.order
@@ -179,7 +179,7 @@ def attach(
 
     Raises:
         UsageError: a variable or `timeout` is invalid, `model` is not a DDP model, compiled or not,
-            or `optimizer` is missing or of another model.
+            or has a communication hook already, or `optimizer` is missing or of another model.
     """
     model = uncompiled(model)
     worker = _worker_of(model, settings, timeout)
@@ -220,6 +220,11 @@ def _worker_of(
             f"attach takes a DistributedDataParallel model, not a {type(model).__name__}",
             "wrap it: DistributedDataParallel(model)",
         )
+    if model._comm_hooks:
+        raise UsageError(
+            "the model has a communication hook already, and PyTorch does not replace it",
+            "attach to a new one: DistributedDataParallel(model.module)",
+        )
     settings, unknown = agree_on_settings(settings)
     if settings.gather != "same":
         raise UsageError(
@@ -253,6 +258,18 @@ def _checked(
         raise UsageError(
             f"every={every} counts the steps of the optimizer, which attach does not have",
             "attach(model, settings, optimizer=optimizer)",
+        )
+    if not hasattr(optimizer, "_optimizer_step_post_hooks"):  # made by Optimizer.__init__
+        raise UsageError(
+            f"the steps of a {type(optimizer).__name__} cannot be counted: it is not a"
+            " torch.optim.Optimizer, or a wrapper of one",
+            "give attach the optimizer itself; of several, the one that steps last",
+        )
+    if hasattr(optimizer, "consolidate_state_dict"):
+        raise UsageError(
+            "ZeroRedundancyOptimizer trains each parameter on one rank, by its own gradient if"
+            f" every={every}",
+            "give each rank a whole optimizer",
         )
     own = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

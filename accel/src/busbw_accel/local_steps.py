@@ -3,6 +3,7 @@ of their parameters is exchanged (see `busbw_accel.outer_optimizer`).
 """
 
 import contextlib
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from busbw.core.errors import BusbwError
+from busbw.core.errors import BusbwError, UsageError
 from busbw_accel.attachment import Attachment
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.comm_worker import CommWorker
+from busbw_accel.heartbeat import Arrivals
 from busbw_accel.outer_optimizer import OuterBucket, fragments_of, load, parameters_of, renew, save
 
 # What a rank reports with each exchange; the last column is one of the faults.
@@ -60,6 +62,8 @@ class LocalSteps(Attachment):
         self._exchanged = [0] * len(self._fragments)  # after which step each fragment was, last
         self._running: _Exchange | None = None
         self._begun = False
+        self._arrivals = Arrivals(worker.mesh)
+        self._model = weakref.ref(model)  # it keeps this object, as its hook
         model.broadcast_buffers = False  # from rank 0 in each forward; they are averaged instead
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
@@ -92,7 +96,13 @@ class LocalSteps(Attachment):
         self._begun = True
 
     def _after_step(self, *_: Any) -> None:
-        settings = self.settings
+        settings, model = self.settings, self._model()
+        if model is not None and model._join_config.enable:
+            raise UsageError(
+                f"in Join, a rank that has ended takes no part in exchanges, and"
+                f" every={settings.every} needs all ranks",
+                "give each rank as many steps, and leave out Join",
+            )
         self.steps += 1
         if self._running is not None and self.steps == self._running.step + settings.delay:
             self._finish(self._running)
@@ -110,7 +120,13 @@ class LocalSteps(Attachment):
 
         Raises:
             BusbwError: as of an exchange after a step.
+            UsageError: there was a backward, and no step of the optimizer that attach has.
         """
+        if self._begun and not self.steps:
+            raise UsageError(
+                "the optimizer that attach has made no step, so there is nothing to exchange",
+                "give attach the optimizer whose step() the training calls",
+            )
         if self._running is not None:
             self._finish(self._running)
         numbers = [number for number, step in enumerate(self._exchanged) if step < self.steps]
@@ -137,6 +153,7 @@ class LocalSteps(Attachment):
         for number in numbers:
             self._exchanged[number] = self.steps
         self._running = _Exchange(self.steps, numbers, buckets, changes, None)
+        self._arrivals.note(self.steps)
         self._running.reports = self.worker.run(
             report, lambda: self._average_all(report, buckets, changes, step)
         )
@@ -195,9 +212,8 @@ class LocalSteps(Attachment):
             return
         try:
             *words, finite = running.reports.wait().tolist()
-        except RuntimeError:
-            self.worker.ready()  # raises the error itself
-            raise
+        except RuntimeError as error:
+            raise self._failed(error, running.step) from None
         running.reports = None
         reports = [words[at : at + _FAULT + 1] for at in range(0, len(words), _FAULT + 1)]
         message, hint = self._fault(reports, running.step)
@@ -207,6 +223,20 @@ class LocalSteps(Attachment):
             hint = "use wire=bf16 or fp32, which have the range for it"
         if message:
             raise BusbwError(f"{message}; nothing was applied", hint)
+
+    def _failed(self, error: Exception, step: int) -> Exception:
+        """The error of an exchange that failed, with the ranks that did not come to it."""
+        try:
+            self.worker.ready()  # raises the error itself
+        except (RuntimeError, UsageError) as explained:
+            error = explained
+        missing = self._arrivals.missing(step)
+        if isinstance(error, UsageError) or not missing:
+            return error
+        return RuntimeError(
+            f"the exchange after step {step} has failed, to which {', '.join(missing)} did not"
+            f" come: {error}"
+        )
 
     def _fault(self, reports: list[list[int]], step: int) -> tuple[str, str]:
         """What is wrong with an exchange and a hint; '' if nothing is."""
@@ -218,7 +248,8 @@ class LocalSteps(Attachment):
                 return (
                     f"{mesh.name(rank)}: {which} was frozen, added, removed, or has another shape"
                     f" or type, since attach",
-                    "close() what attach returned, and attach again after the change",
+                    "close() what attach returned, and attach to a new DistributedDataParallel of"
+                    " the changed model",
                 )
         if not _are_equal(reports, _STEPS, _FRAGMENT):
             counts = ", ".join(
@@ -226,7 +257,8 @@ class LocalSteps(Attachment):
             )
             return (
                 f"ranks exchange after different numbers of optimizer steps ({counts})",
-                "make the same number on each rank, or call exchange_now after the same step",
+                "make the same number on each rank, by attached.steps where a GradScaler skips"
+                " some, or call exchange_now after the same step",
             )
         for rank, report in enumerate(reports):
             if report[_FAULT] == _NOT_FINITE:

@@ -137,20 +137,25 @@ class ResidualState:
         # Of a checkpoint, until the buckets are used. They are void once other buckets are.
         self._unsplit: dict[Key, UnsplitState] = {}
 
-    def of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
-        """The state of the bucket with these parameters in this order.
-
-        For a new bucket: `fresh`, filled with the state of former buckets. Ranks must call it in
-        the same order, since splitting buckets is an exchange.
+    def find(self, names: Sequence[str], fresh: BucketState) -> BucketState | None:
+        """The state of the bucket with these parameters in this order; None for one that is new,
+        or that is not cut as `fresh` is.
         """
-        key = tuple(names)
-        bucket = self._buckets.get(key)
+        bucket = self._buckets.get(tuple(names))
         if (
             bucket is not None
             and bucket.pieces == fresh.pieces
             and (bucket.inside is None) == (fresh.inside is None)
         ):
             return bucket
+        return None
+
+    def add(self, names: Sequence[str], fresh: BucketState) -> BucketState:
+        """Keep `fresh` for a new bucket, filled with the state of former buckets.
+
+        Ranks must call it in the same order, since splitting buckets is an exchange.
+        """
+        key = tuple(names)
         if any(set(other) & set(key) for other in self._buckets):
             self.take_apart()
         for name in _IN_PLACE:

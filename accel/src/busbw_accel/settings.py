@@ -95,8 +95,12 @@ class Settings:
         "`delay`: the share of the outer parameters in those that the rank goes on with, above 0,"
         " at most 1; without `delay` it goes on with the outer ones",
     )
-    outer_lr: float = _setting(0.7, "`every`: the learning rate of the outer optimizer")
-    outer_momentum: float = _setting(0.9, "`every`: its Nesterov momentum")
+    outer_lr: float = _setting(
+        1.0,
+        "`every`: the learning rate of the outer optimizer; 1 without momentum is the mean of the"
+        " ranks' parameters",
+    )
+    outer_momentum: float = _setting(0.0, "`every`: its Nesterov momentum")
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

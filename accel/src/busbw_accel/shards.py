@@ -210,7 +210,7 @@ class ShardedSum(_Comm):
         fresh = BucketState(
             ((rows.numel(),),), (BucketPiece(0, rows.numel(), 0),), None, comm, rows.device
         )
-        return self.worker.memory.of([self.unit.name], fresh).states[0]
+        return self.worker.state_of([self.unit.name], fresh).states[0]
 
 
 class ShardedParameters(_Comm):

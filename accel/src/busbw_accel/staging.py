@@ -10,7 +10,7 @@ copy engines copy, and the stream waits for memory.
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import torch
@@ -29,34 +29,56 @@ _ROUND = 1 << 32  # counters wrap around
 _APART = 32
 
 
+class _StreamBuffers:
+    """The counters and buffers of the exchanges that are queued on one stream, or of the CPU.
+
+    With buffers of its own, a stream can fill them while the exchange of another stream runs.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream | None, memory: list[torch.Tensor]) -> None:
+        """`memory` gets all tensors that the session or the stream may use."""
+        self.stream, self._memory = stream, memory
+        counters = torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=stream is not None)
+        memory.append(counters)
+        self.numbers = Numbers(
+            counters.data_ptr(), counters[_APART:].data_ptr(), counters[_APART + 1 :].data_ptr()
+        )
+        self.outcome = counters[_APART + 1 : _APART + 2]  # not 0: an exchange has failed
+        self.base = self.turn = 0
+        self._rooms: dict[str, torch.Tensor] = {}
+        if stream is not None:  # raises if the driver cannot do it
+            _queue("Write", stream.cuda_stream, self.numbers.ready, 0)
+            _queue("Wait", stream.cuda_stream, self.numbers.done, 0)
+
+    def buffer(self, name: str, nbytes: int) -> torch.Tensor:
+        """A reusable pinned buffer.
+
+        Sizes are powers of two; outgrown buffers are kept until the staging is closed.
+        """
+        room = self._rooms.get(name)
+        if room is None or room.numel() < nbytes:
+            room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+            self._memory.append(room)
+            self._rooms[name] = room
+        return room[:nbytes]
+
+
 class HostStaging:
     """Host staging of one communicator, made by `connect`.
 
-    On GPUs, exchanges run in the order of the calls.
+    The network runs exchanges in the order of the calls, also of calls on several streams.
     """
 
     def __init__(self, rank: int, peers: int) -> None:
         """Listen for this number of peers. `rank` is this rank's index in the communicator."""
         self.session = ExchangeSession(peers)
         self._rank, self._peers = rank, [peer for peer in range(peers + 1) if peer != rank]
-        self._base = self._turn = 0
-        on_gpus = torch.cuda.is_available()
-        # Memory that the session or streams may use.
-        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]
-        numbers = self._memory[0]
-        self._numbers = Numbers(
-            numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr()
-        )
-        self._outcome = numbers[_APART + 1 : _APART + 2]
-        self._rooms: dict[str, torch.Tensor] = {}
-        self._stream: torch.cuda.Stream | None = None  # of the last exchange
-        # A copy of `_outcome` on the device, made after the last exchange.
+        self._memory: list[torch.Tensor] = []  # that the session or streams may use
+        self._lanes: dict[torch.cuda.Stream | None, _StreamBuffers] = {}
+        # On the device: whether the last exchange has failed.
         self._failed: torch.Tensor | None = None
         self._end = weakref.finalize(self, _release_abandoned, self.session, self._memory)
-        if on_gpus:
-            stream = torch.cuda.current_stream().cuda_stream
-            _queue("Write", stream, self._numbers.ready, 0)
-            _queue("Wait", stream, self._numbers.done, 0)
+        self._lane(torch.cuda.current_stream() if torch.cuda.is_available() else None)
 
     def all_gather(self, gathered: torch.Tensor, tensor: torch.Tensor) -> None:
         """Gather `tensor` (flat) of all ranks into the rows of `gathered` (contiguous)."""
@@ -90,16 +112,17 @@ class HostStaging:
         """Close the connections after pending stream work. Raises if that fails."""
         if not self._end.alive:
             return
+        devices = {stream.device for stream in self._lanes if stream is not None}
         try:
-            if self._stream is not None and not self._outcome.item():
-                torch.cuda.synchronize(self._stream.device)
+            if not any(lane.outcome.item() for lane in self._lanes.values()):
+                _synchronize(devices)
             self.session.check()
         finally:
             self._end.detach()
             self.session.close()
-            if self._stream is not None:
-                torch.cuda.synchronize(self._stream.device)  # the stream may still use the memory
+            _synchronize(devices)  # streams may still use the memory
             self._memory.clear()
+            self._lanes.clear()
 
     @staticmethod
     def _chunk(nbytes: int) -> int:
@@ -117,76 +140,70 @@ class HostStaging:
     def _exchange_on_cpu(
         self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
     ) -> None:
-        chunks = self._post(sent, received)
-        self._base = (self._base + chunks) % _ROUND
-        ctypes.c_uint32.from_address(self._numbers.ready).value = self._base
-        self.session.wait(self._numbers.done, self._base)
+        lane = self._lane(None)
+        chunks = self._post(lane, sent, received)
+        lane.base = (lane.base + chunks) % _ROUND
+        ctypes.c_uint32.from_address(lane.numbers.ready).value = lane.base
+        self.session.wait(lane.numbers.done, lane.base)
 
     def _exchange_on_stream(
         self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
     ) -> None:
-        stream = self._order_stream(received[0].device)
-        length = received[0].numel()
+        lane = self._lane(torch.cuda.current_stream(received[0].device))
+        assert lane.stream is not None
+        stream, length = lane.stream.cuda_stream, received[0].numel()
         same = all(tensor is sent[0] for tensor in sent)
         different = sent[:1] if same else sent
-        out = self._buffer("out", length * len(different)).view(len(different), length)
+        out = lane.buffer("out", length * len(different)).view(len(different), length)
         # Two buffers take turns: the next exchange may write one while the other is copied.
-        self._turn = 1 - self._turn
-        within = self._buffer(f"within {self._turn}", length * len(received)).view(
+        lane.turn = 1 - lane.turn
+        within = lane.buffer(f"within {lane.turn}", length * len(received)).view(
             len(received), length
         )
-        chunks = self._post([out[at % len(different)] for at in range(len(sent))], list(within))
+        chunks = self._post(
+            lane, [out[at % len(different)] for at in range(len(sent))], list(within)
+        )
         chunk = self._chunk(length)
         cuts = [(begin, min(begin + chunk, length)) for begin in range(0, length, chunk)]
-        for number, (begin, end) in enumerate(cuts, self._base + 1):
+        for number, (begin, end) in enumerate(cuts, lane.base + 1):
             for tensor, copy in zip(different, out, strict=True):
                 copy[begin:end].copy_(tensor[begin:end], non_blocking=True)
-            _queue("Write", stream, self._numbers.ready, number % _ROUND)
-        for number, (begin, end) in enumerate(cuts, self._base + 1):
-            _queue("Wait", stream, self._numbers.done, number % _ROUND)
+            _queue("Write", stream, lane.numbers.ready, number % _ROUND)
+        for number, (begin, end) in enumerate(cuts, lane.base + 1):
+            _queue("Wait", stream, lane.numbers.done, number % _ROUND)
             for tensor, copy in zip(received, within, strict=True):
                 tensor[begin:end].copy_(copy[begin:end], non_blocking=True)
-        self._base = (self._base + chunks) % _ROUND
-        self._failed = self._outcome.to(received[0].device, non_blocking=True)
+        lane.base = (lane.base + chunks) % _ROUND
+        self._failed = lane.outcome.to(received[0].device, non_blocking=True)
 
-    def _order_stream(self, device: torch.device) -> int:
-        """Make the current stream wait for earlier exchanges. Returns its handle."""
-        stream = torch.cuda.current_stream(device)
-        if self._stream is not None and stream != self._stream:
-            if stream.device != self._stream.device:
+    def _lane(self, stream: torch.cuda.Stream | None) -> _StreamBuffers:
+        """The lane of a stream; None: of the CPU."""
+        if stream in self._lanes:
+            return self._lanes[stream]
+        for other in self._lanes:
+            if stream is not None and other is not None and other.device != stream.device:
                 raise RuntimeError(
-                    f"an exchange on {stream.device} after one on {self._stream.device}: a rank"
-                    " must use one GPU"
+                    f"an exchange on {stream.device} after one on {other.device}: a rank must use"
+                    " one GPU"
                 )
-            stream.wait_stream(self._stream)
-        self._stream = stream
-        handle: int = stream.cuda_stream
-        return handle
+        self._lanes[stream] = _StreamBuffers(stream, self._memory)
+        return self._lanes[stream]
 
-    def _post(self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]) -> int:
+    def _post(
+        self, lane: _StreamBuffers, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+    ) -> int:
+        """Returns the number of chunks."""
         addresses = [
             (source.data_ptr(), target.data_ptr())
             for source, target in zip(sent, received, strict=True)
         ]
-        return self.session.post(
-            addresses,
-            received[0].numel(),
-            self._chunk(received[0].numel()),
-            self._numbers,
-            self._base,
-        )
+        length = received[0].numel()
+        return self.session.post(addresses, length, self._chunk(length), lane.numbers, lane.base)
 
-    def _buffer(self, name: str, nbytes: int) -> torch.Tensor:
-        """A reusable pinned buffer.
 
-        Sizes are powers of two; outgrown buffers are kept until `close`.
-        """
-        room = self._rooms.get(name)
-        if room is None or room.numel() < nbytes:
-            room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
-            self._memory.append(room)
-            self._rooms[name] = room
-        return room[:nbytes]
+def _synchronize(devices: Iterable[torch.device]) -> None:
+    for device in devices:
+        torch.cuda.synchronize(device)
 
 
 _abandoned_memory: list[torch.Tensor] = []  # memory that streams may still write to or wait for

@@ -10,12 +10,13 @@ from trainings import model, settings, wrapped
 import busbw_accel
 
 EVERY = 6
+NESTEROV = {"outer_lr": 0.7, "outer_momentum": 0.9}  # as in DiLoCo's paper
 
 
 def attached_to(
     net: DistributedDataParallel, optimizer: torch.optim.Optimizer, **words: Any
 ) -> busbw_accel.LocalSteps:
-    chosen = settings(**{"every": EVERY, **words})
+    chosen = settings(**{"every": EVERY, **NESTEROV, **words})
     attached = busbw_accel.attach(net, chosen, optimizer=optimizer)
     assert isinstance(attached, busbw_accel.LocalSteps)
     return attached

@@ -1,22 +1,31 @@
 """Scenarios of trainings with local steps, on every rank of a job."""
 
+import contextlib
 import copy
+import json
 import os
+import signal
+import time
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from exchanges import digest, two_d
-from local_models import EVERY, attached_to, flat, sgd, start
+from local_models import EVERY, NESTEROV, attached_to, flat, sgd, start
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from trainings import DEVICE, batch, model, parameters, settings, step_of, wrapped
 
 import busbw_accel
 from busbw.core.errors import BusbwError
+from busbw_accel import heartbeat
 
 ROUNDS = 4
 # the parameters of each of three fragments of the model, by the beginning of their names
@@ -45,11 +54,7 @@ def alone_is_plain() -> bool:
         net = DistributedDataParallel(inner, process_group=group)
         optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
         if local:
-            busbw_accel.attach(
-                net,
-                busbw_accel.Settings(every=EVERY, outer_lr=1.0, outer_momentum=0.0),
-                optimizer=optimizer,
-            )
+            busbw_accel.attach(net, busbw_accel.Settings(every=EVERY), optimizer=optimizer)
         for number in range(2 * EVERY):
             step_of(net, optimizer, number)
         nets.append(flat(net))
@@ -129,7 +134,12 @@ def _reference(
     parts = FRAGMENTS if words.get("fragments") else [("",)]
     fragments = [[name for name in outer if name.startswith(prefixes)] for prefixes in parts]
     outers = [
-        torch.optim.SGD([outer[name] for name in names], lr=0.7, momentum=0.9, nesterov=True)
+        torch.optim.SGD(
+            [outer[name] for name in names],
+            lr=NESTEROV["outer_lr"],
+            momentum=NESTEROV["outer_momentum"],
+            nesterov=True,
+        )
         for names in fragments
     ]
     period, delay = EVERY // len(fragments), words.get("delay", 0)
@@ -292,6 +302,7 @@ def faults() -> dict[str, str]:
     said["strange optimizer"] = _error(
         lambda: busbw_accel.attach(wrapped(model()), settings(every=2), optimizer=sgd(model()))
     )
+    said |= _refused()
     said["fully_shard"] = _error(_sharded)
     said["offload"] = _error(
         lambda: busbw_accel.offload(
@@ -327,6 +338,43 @@ def faults() -> dict[str, str]:
     said["other parameters"] = _other_outer()
     said["uneven"] = _uneven(rank)
     return said
+
+
+def _refused() -> dict[str, str]:
+    """What attach and the first steps say of optimizers whose steps are not those of each rank."""
+    net = wrapped(model())
+    few, rest = (torch.optim.SGD(part, lr=0.1) for part in _halves(net))
+
+    class Wrapper:
+        def __init__(self) -> None:
+            self.param_groups = few.param_groups
+
+    said = {}
+    for name, optimizer in {
+        "two optimizers": [few, rest],
+        "wrapper": Wrapper(),
+        "zero": ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=0.1),
+    }.items():
+        said[name] = _error(
+            lambda optimizer=optimizer: busbw_accel.attach(
+                net, settings(every=2), optimizer=optimizer
+            )
+        )
+    attached = attached_to(net, few)
+    said["twice"] = _error(lambda: attached_to(net, few))
+    with Join([net]):
+        said["Join"] = _error(lambda: step_of(net, few, 0))
+    step_of(net, rest, 0)
+    before = flat(net)
+    said["no step"] = _error(attached.exchange_now)
+    assert torch.equal(flat(net), before), "what another optimizer has trained stays"
+    attached.close()
+    return said
+
+
+def _halves(net: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    parts = list(net.parameters())
+    return parts[::2], parts[1::2]
 
 
 def _sharded() -> None:
@@ -384,6 +432,54 @@ def skipped() -> dict[str, Any]:
     result = {"batches": number, "steps": attached.steps, "digest": parameters(net)}
     attached.close()
     return result
+
+
+def absent() -> str:
+    """The last rank lives, and does not come to the second exchange."""
+    net = wrapped(model())
+    optimizer = sgd(net)
+    limit = timedelta(seconds=2)
+    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=limit)
+    last = dist.get_rank() == dist.get_world_size() - 1
+    for number in range(2 * EVERY - last):
+        try:
+            step_of(net, optimizer, number)
+        except RuntimeError as error:
+            print(json.dumps({"absent": str(error)}), flush=True)
+            os._exit(0)
+    with contextlib.suppress(RuntimeError):
+        dist.barrier()  # until the others have ended
+    return "nothing happened"
+
+
+def store_stopped() -> str:
+    """The process with the rendezvous store stops, as behind a broken link, and the last rank does
+    not come to the exchange: the others say what does not answer.
+    """
+    heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
+    net = wrapped(model())
+    optimizer = sgd(net)
+    limit = timedelta(seconds=2)
+    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=limit)
+    last = dist.get_rank() == dist.get_world_size() - 1
+    ranks = [0] * dist.get_world_size()
+    dist.all_gather_object(ranks, os.getpid())
+    parent = os.getppid()
+    started = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (store,) = set(map(int, started)) - set(ranks)
+    for number in range(EVERY - last):
+        if number == EVERY - 1 and dist.get_rank() == 0:
+            os.kill(store, signal.SIGSTOP)
+        try:
+            step_of(net, optimizer, number)
+        except RuntimeError as error:
+            print(json.dumps({"stopped": str(error)}), flush=True)
+            time.sleep(4)  # the other rank has found the same by then
+            os.kill(store, signal.SIGCONT)
+            os._exit(0)
+    with contextlib.suppress(RuntimeError):
+        dist.barrier()  # until the others have ended
+    return "nothing happened"
 
 
 def lost() -> str:

@@ -2,20 +2,24 @@
 
 import contextlib
 import gc
+import itertools
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
-from exchanges import WORKERS, average, digest, exchanged, gradient, settings, worker_of
+from exchanges import DEVICE, WORKERS, average, digest, exchanged, gradient, settings, worker_of
 from trainings import FEW, model, parameters, step_of, wrapped
 
 import busbw_accel
 from busbw.core.errors import UsageError
-from busbw_accel import staging
+from busbw_accel import staging, worker_streams
+from busbw_accel.comm_worker import CommWorker
 from busbw_accel.methods import CODECS
 
 METHODS = tuple(codec.name for codec in CODECS if codec.staged)
@@ -43,6 +47,39 @@ def same_bits() -> dict[str, Any]:
         sent = [[worker.traffic.inside, worker.traffic.across] for worker in workers]
         reports[method] |= {"same traffic": sent[0] == sent[1]}
     return reports
+
+
+def streams() -> dict[str, dict[str, list[str]]]:
+    """The averages of several buckets per step, with their exchanges on one stream and on several,
+    by each method with and without host staging.
+    """
+    lengths = [each << 9 for each in (7001, 300, 5003, 4001)]
+    gradients = [
+        [gradient(step * len(lengths) + at, total=length) for at, length in enumerate(lengths)]
+        for step in range(4)
+    ]
+    digests: dict[str, dict[str, list[str]]] = {}
+    for method, name in itertools.product(METHODS, ("backend", "host")):
+        by_lanes = digests[f"{method} {name}"] = {}
+        for lanes in (1, worker_streams.LANES):
+            with mock.patch.object(worker_streams, "LANES", lanes):
+                worker = worker_of(settings(method=method, ratio=0.3, staging=name))
+                by_lanes[str(lanes)] = _averages_at_once(worker, gradients)
+                worker.close()
+    return digests
+
+
+def _averages_at_once(worker: CommWorker, gradients: list[list[torch.Tensor]]) -> list[str]:
+    """The digests of all averages. Nobody waits for a bucket before the end of its step."""
+    averages = []
+    for buckets in gradients:
+        flats = [bucket.to(DEVICE, copy=True) for bucket in buckets]
+        futures = [
+            worker.run(flat, partial(worker.exchange, flat, [f"b{at}"], [flat.shape]), at)
+            for at, flat in enumerate(flats)
+        ]
+        averages += [digest(future.wait().cpu()) for future in futures]
+    return averages
 
 
 def local_steps() -> dict[str, str]:

@@ -57,6 +57,17 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
             assert report["same traffic"] and report["error"] < 1, method
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_exchanges_on_several_streams_have_the_bits_of_one_stream(ranks, env, tmp_path):
+    results = jobs.all_well(
+        jobs.run(tmp_path, "staging_checks", ["streams"], ranks, ranks, **env, **GPUS)
+    )
+    for result in results:
+        for case, by_lanes in result["streams"].items():
+            assert by_lanes["1"] == by_lanes["2"] == results[0]["streams"][case]["1"], case
+
+
 @pytest.mark.parametrize(
     ("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"]
 )

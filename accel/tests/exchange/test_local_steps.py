@@ -110,9 +110,15 @@ def test_parameters_of_all_kinds_and_buffers_are_exchanged(job):
 
 
 SAID = {
-    "other every": "ranks 1 have other settings than rank 0",
+    "other every": "rank 1 has other settings than rank 0",
     "no optimizer": "every=2 counts the steps of the optimizer, which attach does not have",
     "strange optimizer": "the optimizer has no parameter of the model",
+    "two optimizers": "the steps of a list cannot be counted",
+    "wrapper": "the steps of a Wrapper cannot be counted",
+    "zero": "ZeroRedundancyOptimizer trains each parameter on one rank",
+    "twice": "the model has a communication hook already",
+    "Join": "in Join, a rank that has ended takes no part in exchanges, and every=6 needs all",
+    "no step": "the optimizer that attach has made no step",
     "fully_shard": "every=2 is for DistributedDataParallel, not for fully_shard",
     "offload": "every=2 is for DistributedDataParallel, not for offload",
     "fragments": "fragments=9, and the model has 8 parameters to train",
@@ -150,3 +156,20 @@ def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
     assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
     for result in results[:2]:
         assert "lost: rank 2 on host0 (" in result["lost"]
+
+
+def test_a_rank_that_lives_and_does_not_come_is_named_by_the_others(tmp_path):
+    results = jobs.run(tmp_path, "local_trainings", ["absent"], 3)
+    for result in results[:2]:
+        assert (
+            "after step 12 has failed, to which rank 2 on host0 (its last: 6) did not"
+            in (result["absent"])
+        )
+        assert "all ranks are alive" in result["absent"]
+
+
+def test_ranks_that_do_not_reach_the_rendezvous_store_end_too(tmp_path):
+    results = jobs.run(tmp_path, "local_trainings", ["store_stopped"], 3)
+    said = "lost: rank 0 or its launcher, which has the rendezvous store (no answer in 2.4 s)"
+    for result in results[:2]:
+        assert said in result["stopped"]

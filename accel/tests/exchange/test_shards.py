@@ -208,7 +208,7 @@ REFUSALS = {
     "gather of replicas": "gather=bf16 is for shards, and replicas have the same ones",
     "gather of DDP": "gather=exact is for fully_shard: DistributedDataParallel gathers no parameters",
     "second argument": "attach_fully_sharded(model, settings=Settings(...))",
-    "other settings": "ranks 1 have other settings than rank 0",
+    "other settings": "rank 1 has other settings than rank 0",
 }
 
 

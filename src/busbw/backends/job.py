@@ -17,7 +17,7 @@ from busbw.backends.opened import Opened, TimedBackend
 from busbw.backends.rails import on_rails, use_rails
 from busbw.backends.registry import BACKENDS, BackendRow, Opening, backend, why_not
 from busbw.backends.types import EAGER, GRAPH, BackendsJob, BackendsResult, BackendsRow, BackendTime
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
 from busbw.engines.base import CollectiveCall, Engine, LaunchSequence, Probe
@@ -27,7 +27,7 @@ from busbw.measure import adaptive_timing, plan, verification
 from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.plan import Calls
-from busbw.measure.process_groups import Party, facts, join_groups
+from busbw.measure.process_groups import Party, facts, join_all
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import running, settled
 from busbw.model.usable_hardware import ideals
@@ -43,9 +43,8 @@ REPLAYED_S, MAX_REPLAYS = 1e-3, 20
 
 def measure(job: BackendsJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
     """Run this process' part. `emit` is called on process 0 only."""
-    party = join_groups(control)
-    if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, but backends use all ranks", "unset it")
+    party = join_all(control, "a comparison")
+    plan.require_power_of_two(job.sweep.row, control.processes)
     with ExitStack() as stack:
         run = BackendsRun(job, party, emit, enter_phase)
         run.open_all(stack)

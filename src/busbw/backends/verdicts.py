@@ -118,16 +118,16 @@ def slower_on_all(result: BackendsResult) -> list[tuple[str, Choice]]:
     found = list[tuple[str, Choice]]()
     for default in [name for name in result.backends if name.endswith(f"@{ALL_RAILS}")]:
         stem = default.removesuffix(ALL_RAILS)
-        rows = [
-            BackendsRow(
-                size_bytes=row.size_bytes,
-                times=[time for time in row.times if time.backend.startswith(stem)],
-            )
-            for row in result.rows
-        ]
+        rows = [_of_one(row, stem) for row in result.rows]
         alone = msgspec.structs.replace(result, default=default, rows=rows)
         found += [(default, choice) for choice in beaten(alone)]
     return found
+
+
+def _of_one(row: BackendsRow, stem: str) -> BackendsRow:
+    """The times of a backend over each of its rails: `nixl@` is the stem of their names."""
+    times = [time for time in row.times if time.backend.startswith(stem)]
+    return BackendsRow(size_bytes=row.size_bytes, times=times)
 
 
 def beaten(result: BackendsResult) -> list[Choice]:

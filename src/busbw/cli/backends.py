@@ -21,7 +21,6 @@ from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.core.backend_names import parse_names
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
-from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_elements, check_spec
 from busbw.launch.environment import detect
 from busbw.launch.hosts import share
@@ -82,14 +81,7 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
     show_default=True,
     help="target time per size of each backend and mode",
 )
-@click.option(
-    "--limit",
-    "limit_s",
-    type=Seconds(zero=True),
-    default=LIMIT_S,
-    show_default=True,
-    help="give up after this time without a completed operation, on a backend; 0 = no limit",
-)
+@shared.limit_option
 @shared.run_options("table", "json")
 @sweep_options(DEFAULTS)
 def command(

@@ -204,8 +204,9 @@ def command(
         return _search(search, output)
     size_bytes = parse_size(size or "1M", "--size")
     spec = LinkSpec(rails=list(rails), size=size_bytes, line_rate=line_rate, **fields)
-    if spec.method != PERFTEST and (spec.gpu is not None or spec.gid_index is not None):
-        raise UsageError("--gpu and --gid-index are for RDMA", "add --test perftest")
+    for option, value in (("--gpu", spec.gpu), ("--gid-index", spec.gid_index)):
+        if spec.method != PERFTEST and value is not None:
+            raise UsageError(f"{option} {value}: it is for RDMA", "add --test perftest")
     return _measure([host.name for host in named], spec, launch_limit_s, output)
 
 

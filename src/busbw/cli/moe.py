@@ -16,7 +16,6 @@ from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.backend_names import parse_names
 from busbw.core.errors import Exit, UsageError
-from busbw.core.options import LIMIT_S
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO
 from busbw.launch import environment
@@ -137,14 +136,7 @@ class Tokens(click.ParamType[tuple[int, int]]):
     show_default=True,
     help="who moves the data: PyTorch, with NCCL on GPUs and Gloo on CPUs",
 )
-@click.option(
-    "--limit",
-    "limit_s",
-    type=Seconds(zero=True),
-    default=LIMIT_S,
-    show_default=True,
-    help="give up after this time without a completed operation; 0 = no limit",
-)
+@shared.limit_option
 @click.option(
     "--system",
     default="",

@@ -9,12 +9,11 @@ import click
 from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import Seconds, argv, is_given
+from busbw.cli.options.parameters import argv, is_given
 from busbw.cli.options.sweep import sweep_options
 from busbw.cli.output import exit_code, json_or_text, print_command
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
-from busbw.core.options import LIMIT_S
 from busbw.core.sweep import Sampling, SweepSpec, check_elements, check_spec
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
@@ -57,14 +56,7 @@ MOST_CTAS = 1024
     show_default=True,
     help="times to measure each side alone and beside the other, in turn",
 )
-@click.option(
-    "--limit",
-    "limit_s",
-    type=Seconds(zero=True),
-    default=LIMIT_S,
-    show_default=True,
-    help="give up after this time without a completed operation; 0 = no limit",
-)
+@shared.limit_option
 @shared.run_options("table", "json")
 @sweep_options(DEFAULTS)
 def command(

@@ -4,7 +4,7 @@
 `traffic` sums up the matrix of the largest size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
@@ -151,6 +151,13 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
             " them"
         ),
     ] = 0
+    sent_out: Annotated[
+        tuple[int, ...], Meta(description="what each rank sends to other hosts; empty on one host")
+    ] = ()
+    received_in: Annotated[
+        tuple[int, ...],
+        Meta(description="what each rank receives from other hosts; empty on one host"),
+    ] = ()
 
     @property
     def rank_bytes(self) -> int:
@@ -182,6 +189,7 @@ def traffic(matrix: Sequence[Sequence[int]], source: str, hosts: Sequence[str]) 
     pairs = ((matrix[i][j], -i, -j) for i in ranks for j in ranks if i != j)
     pair_bytes, sender, receiver = max(pairs, default=(0, 0, 0))
     busiest = max(ranks, key=lambda rank: max(sent[rank], received[rank]))
+    sent_out, received_in = _between_hosts(matrix, hosts)
     return Traffic(
         source=source,
         ranks=len(matrix),
@@ -193,15 +201,28 @@ def traffic(matrix: Sequence[Sequence[int]], source: str, hosts: Sequence[str]) 
         rank=busiest,
         sent_bytes=sent[busiest],
         received_bytes=received[busiest],
-        host_bytes=_host_bytes(matrix, hosts),
+        host_bytes=max(*_sums(sent_out, hosts), *_sums(received_in, hosts)),
+        sent_out=tuple(sent_out) if any(sent_out) else (),
+        received_in=tuple(received_in) if any(received_in) else (),
     )
 
 
-def _host_bytes(matrix: Sequence[Sequence[int]], hosts: Sequence[str]) -> int:
-    sent, received = dict.fromkeys(hosts, 0), dict.fromkeys(hosts, 0)
-    for row, sender in zip(matrix, hosts, strict=True):
-        for size, receiver in zip(row, hosts, strict=True):
-            if sender != receiver:
-                sent[sender] += size
-                received[receiver] += size
-    return max([*sent.values(), *received.values()])
+def _between_hosts(
+    matrix: Sequence[Sequence[int]], hosts: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """What each rank sends to other hosts, and what it receives from them."""
+    sent_out, received_in = [0] * len(hosts), [0] * len(hosts)
+    for sender, row in enumerate(matrix):
+        for receiver, size in enumerate(row):
+            if hosts[sender] != hosts[receiver]:
+                sent_out[sender] += size
+                received_in[receiver] += size
+    return sent_out, received_in
+
+
+def _sums(of_rank: Sequence[int], hosts: Sequence[str]) -> Iterable[int]:
+    """The sum of the ranks of each host."""
+    sums = dict.fromkeys(hosts, 0)
+    for host, size in zip(hosts, of_rank, strict=True):
+        sums[host] += size
+    return sums.values()

@@ -17,8 +17,12 @@ def row_of(rows: Mapping[str, R], name: str) -> R:
 
 
 def parse_names(rows: Mapping[str, object], text: str) -> list[str]:
-    """The names in `gloo, mpi`. UsageError for one that has no row, or is named twice."""
+    """The names in `gloo, mpi`; none in an empty text. UsageError for one that has no row, or is
+    named twice, and for commas alone.
+    """
     names = [one.strip() for one in text.split(",") if one.strip()]
+    if text and not names:
+        raise UsageError(f"--backends '{text}': no backend is named", "leave it out to take all")
     for name in names:
         row_of(rows, name)
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -143,7 +143,7 @@ def _select_rail(option: str, ports: Ports) -> Rail:
     rail = Rail(option, [find(option, host_ports) for host_ports in ports])
     if _host_count(rail) < 2:
         raise UsageError(
-            f"--rail {option}: {_host_count(rail)} of the hosts have such a port",
+            f"--rail {option}: {_host_count(rail)} of {len(ports)} hosts have such a port",
             f"they have {_port_names(ports)}",
         )
     return rail

@@ -187,7 +187,9 @@ def parse_matrix(text: str, ranks: int, scale: float, source: str) -> Matrix:
     _refuse_ragged(rows, source)
     matrix = []
     for number, row in enumerate(rows[:ranks]):
-        matrix.append([_bytes(word, scale, f"{source}: row {number}") for word in row[:ranks]])
+        matrix.append(
+            [_bytes(word, scale, f"{source}: row of rank {number}") for word in row[:ranks]]
+        )
     return matrix
 
 
@@ -205,7 +207,7 @@ def parse_weights(text: str, ranks: int, source: str) -> list[list[float]]:
     _refuse_ragged(rows, source)
     weights = []
     for number, row in enumerate(rows):
-        weights.append([_number(word, f"{source}: row {number}") for word in row])
+        weights.append([_number(word, f"{source}: row of rank {number}") for word in row])
     if not any(map(any, weights)):
         raise UsageError(
             f"{source}: all values are 0",
@@ -224,7 +226,8 @@ def _refuse_ragged(rows: Sequence[Sequence[str]], source: str) -> None:
     for number, row in enumerate(rows):
         if len(row) != len(rows):
             raise UsageError(
-                f"{source}: row {number} has {len(row)} values in a matrix of {len(rows)} rows",
+                f"{source}: row of rank {number} has {len(row)} values in a matrix of"
+                f" {len(rows)} rows",
                 "give one value per row in each row",
             )
 

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from busbw.core import layouts
+from busbw.core.collectives import Collective
 from busbw.core.dtypes import DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import NoMeasurement, UsageError
@@ -141,6 +142,16 @@ class Calls:
     def rates(self, call: CollectiveCall) -> BandwidthFactors:
         return BandwidthFactors(
             self.moved_bytes(call)[2], float(self.collective.bus_factor(self.ranks))
+        )
+
+
+def require_power_of_two(row: Collective, ranks: int) -> None:
+    """UsageError if the collective does not run on so many ranks: a hypercube of 3 never ends."""
+    if row.ranks_power_of_two and ranks & (ranks - 1):
+        fewer = 1 << (ranks.bit_length() - 1)
+        raise UsageError(
+            f"{row.name} on {ranks} ranks: their number is not a power of two",
+            f"-np {fewer}, or -np {2 * fewer}",
         )
 
 

@@ -86,6 +86,14 @@ def join_groups(control: Control) -> Party:
     return Party(control, group, own_color, groups, local)
 
 
+def join_all(control: Control, what: str) -> Party:
+    """All processes, of which `what` needs one group; UsageError if they are split. Collective."""
+    party = join_groups(control)
+    if party.groups > 1:
+        raise UsageError(f"NCCL_TESTS_SPLIT makes groups, but {what} uses all ranks", "unset it")
+    return party
+
+
 def facts(
     job: Job, party: Party, opened: OpenedEngine, *, all_names: bool = False
 ) -> dict[str, Any]:

@@ -179,7 +179,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
         RING_COLLECTIVES,
         _always,
         lambda f: _gpu(f) + _nic(f),
-        "every GPU forwards busbw on one link, and one edge of each ring leaves each host",
+        "every GPU forwards busbw to the next of its ring; between hosts, over the NICs",
     ),
     Algorithm(
         "Tree",

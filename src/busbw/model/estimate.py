@@ -26,6 +26,7 @@ from busbw.model.nccl.choice import (
 )
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE, TREE, Release, fitted_release
 from busbw.model.nccl.nvls_types import allowed_for, by_precision
+from busbw.model.own_nics import OwnNics
 from busbw.model.spine import Spine
 from busbw.model.systems import System
 
@@ -108,7 +109,8 @@ def estimate(
     or with NVLS alone on several hosts.
 
     A collective that NCCL builds of sends and receives has its point-to-point bound as its rate,
-    which the channels of a send between hosts may limit, and the latency of its messages.
+    which the channels of a send between hosts and a GPU's own NICs may limit, and the latency of
+    its messages.
     """
     if hosts * per_host < 2:
         return None
@@ -269,9 +271,12 @@ def _exchange(
         rate = min(rate, channels_of_send(setting, hosts, per_host) * p2p.CHANNEL_RATE)
     if row.name == p2p.TO_ROOT and hosts > 1:
         rate = min(rate, p2p.into_root(narrowed))
+    factor = float(row.bus_factor(hosts * per_host))
+    if traffic is not None and hosts > 1:
+        own = OwnNics(narrowed, setting.system.nics_of(per_host)).least_of_nccl(traffic)
+        rate = min(rate, traffic.size_bytes * factor / own.time_s) if own else rate
     model = setting.system.model(setting.release, hosts, per_host)
     latency_s = p2p.latency_us(model, row.name) * US
-    factor = float(row.bus_factor(hosts * per_host))
     return ExpectedChoice(P2P, "Simple", Parts(latency_s, size_bytes * factor / rate))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.core.topology import Host
 from busbw.model.fabric import NoFabric, ports_in_use
 from busbw.model.gpu_hosts import gpu_hosts
@@ -73,7 +73,7 @@ def on_hosts(result: Result) -> tuple[int, int]:
     return len(ranks), next(iter(ranks.values()))
 
 
-def cpus_of(result: Result) -> str:
+def cpus_of(result: Outcome) -> str:
     """`AMD EPYC`: the CPUs on which the ranks ran; empty if they ran on GPUs, or if that is not
     known.
     """

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
-from busbw.core.sizes import counted
+from busbw.core.sizes import counted, format_size
 from busbw.model.algorithm_bounds import algorithm_bounds
-from busbw.model.bounds import P2P
+from busbw.model.bounds import P2P, bounds
 from busbw.model.estimate import EstimateInputs, channels_of_send
 from busbw.model.fabric import gb
 from busbw.model.forecast import MeasuredCurves, crossing, forecast, published
@@ -15,11 +15,13 @@ from busbw.model.nccl.choice import ALL_ALLOWED
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.nvls_types import reduces
 from busbw.model.nccl.p2p import CHANNEL_RATE, PAIRS
+from busbw.model.own_nics import OwnNics
 from busbw.model.reference.bands import CHECKED_RANKS
 from busbw.model.reference.expected import ExpectedBasis
 from busbw.model.spine_notes import spine_notes
 from busbw.model.systems import System
 from busbw.model.types import Crossing, DescribedHardware, Forecast, Prediction
+from busbw.ui.number_formats import time_text
 
 OWN_NVLS = (
     "before 2.28, NCCL expects more of NVLSTree than it reaches: 4 to 11 % on 2 x 8 H100 and H20"
@@ -100,15 +102,15 @@ def predict(
         several = [count for count in hosts if count * per_host > 1]
         several = [count for count in several if not setting.has_own_matrix(count)]
         crossings = [crossing(setting, row, count, per_host, evidence) for count in several]
-    bounds = algorithm_bounds(setting, row, largest, per_host, max(sizes))
+    possible = algorithm_bounds(setting, row, largest, per_host, max(sizes))
     described = describe(setting.system, largest, per_host, setting.release, source)
-    described.notes.extend(_system_notes(setting.system, setting.release, bounds.chosen))
+    described.notes.extend(_system_notes(setting.system, setting.release, possible.chosen))
     return Prediction(
         collective=row.name,
         described=described,
         rows=rows,
         crossings=crossings,
-        bounds=bounds,
+        bounds=possible,
         calibrated_by=[curve.run for curve in evidence.calibration],
         oversubscription=setting.spine.oversubscription,
         hosts_per_leaf=setting.spine.hosts_per_leaf,
@@ -227,13 +229,33 @@ def _calibration_note(rows: Sequence[Forecast], evidence: MeasuredCurves) -> str
 def _notes_on_sends(
     row: Collective, rows: Sequence[Forecast], setting: EstimateInputs
 ) -> list[str]:
-    """How many channels a send between hosts has, on the largest job."""
-    largest = max(rows, key=lambda expected: expected.hosts)
+    """What limits sends between hosts on the largest job: their channels, or a GPU's own NICs."""
+    largest = max(rows, key=lambda expected: (expected.hosts, expected.size_bytes))
+    per_host = largest.ranks // largest.hosts
+    if row.uneven:
+        return _own_nics_note(row, setting, largest.hosts, per_host, largest.size_bytes)
     if row.name != PAIRS or largest.hosts == 1:
         return []
-    per_host = largest.ranks // largest.hosts
     channels = counted(channels_of_send(setting, largest.hosts, per_host), "channel")
     return [
         f"NCCL {setting.release.name} sends to another host over {channels} of about"
         f" {CHANNEL_RATE / 1e9:g} GB/s each (NCCL_NCHANNELS_PER_NET_PEER)"
+    ]
+
+
+def _own_nics_note(
+    row: Collective, setting: EstimateInputs, hosts: int, per_host: int, size_bytes: int
+) -> list[str]:
+    """That the NICs next to one GPU limit an uneven exchange, where no other link does."""
+    links = setting.fabric(hosts, per_host, size_bytes)
+    if hosts == 1 or links.traffic is None:
+        return []
+    own = OwnNics(links, setting.system.nics_of(per_host)).least_of_nccl(links.traffic)
+    (of_links,) = bounds(row, links, setting.system.features())
+    factor = float(row.bus_factor(links.ranks))
+    if own is None or own.time_s * of_links.busbw <= links.traffic.size_bytes * factor:
+        return []
+    return [
+        "a GPU exchanges with other hosts over the NICs next to it alone: at least"
+        f" {time_text(own.time_s)} for {format_size(links.traffic.size_bytes)} ({own.text})"
     ]

@@ -8,47 +8,12 @@ the NICs next to a GPU, each in one direction. Both kinds of links work at the s
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from math import gcd
 
-from busbw.core.sizes import counted
-from busbw.model.fabric import Fabric, gb
+from busbw.core.alltoallv import traffic
+from busbw.model.fabric import Fabric
+from busbw.model.own_nics import LeastTime, OwnNics, least_time
 
 Matrix = Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class LeastTime:
-    """The least time in seconds, and the formula with its numbers and the link that binds."""
-
-    time_s: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class OwnNics:
-    """The NICs next to each GPU of a host with `per_host` ranks, numbered host by host.
-
-    The GPUs of a host share its `nics` evenly, in order: of 4 for 8 GPUs, two have one.
-    """
-
-    fabric: Fabric
-    nics: int
-
-    @property
-    def groups(self) -> int:
-        """The groups of a host's GPUs that share no NIC with others."""
-        return gcd(self.nics, self.fabric.per_host)
-
-    @property
-    def size(self) -> int:
-        """The GPUs of a group."""
-        return self.fabric.per_host // self.groups
-
-    def least(self, between: int) -> LeastTime | None:
-        """The term of the busiest group."""
-        link = f"{self.fabric.nic_link}, 1/{self.groups} for {counted(self.size, 'GPU')}"
-        return _least_time("Z/R", between, self.fabric.nics / self.groups, link)
 
 
 def bound(matrix: Matrix, hosts: Sequence[str], fabric: Fabric) -> LeastTime | None:
@@ -62,7 +27,7 @@ def bound(matrix: Matrix, hosts: Sequence[str], fabric: Fabric) -> LeastTime | N
         for sender, receiver, size in _flows(matrix)
         if hosts[sender] != hosts[receiver]
     )
-    of_nics = _least_time("Y/I", between, fabric.nics, fabric.nic_link)
+    of_nics = least_time("Y/I", between, fabric.nics, fabric.nic_link)
     return _longer(_within(matrix, hosts, fabric), of_nics)
 
 
@@ -70,12 +35,9 @@ def own_nic_bound(matrix: Matrix, hosts: Sequence[str], own: OwnNics) -> LeastTi
     """The bound if a rank sends to other hosts, and receives from them, over the NICs next to its
     GPU alone.
     """
-    between = _most(
-        (sender // own.size, receiver // own.size, size)
-        for sender, receiver, size in _flows(matrix)
-        if hosts[sender] != hosts[receiver]
-    )
-    return _longer(_within(matrix, hosts, own.fabric), own.least(between))
+    moved = traffic(matrix, "", hosts)
+    of_nics = own.least_of(moved) if moved else None
+    return _longer(_within(matrix, hosts, own.fabric), of_nics)
 
 
 def relayed_bound(matrix: Matrix, to_hosts: Matrix, own: OwnNics) -> LeastTime | None:
@@ -97,7 +59,7 @@ def relayed_bound(matrix: Matrix, to_hosts: Matrix, own: OwnNics) -> LeastTime |
         for sender, receiver, size in _flows(matrix)
     )
     within = _most(flow for flow in passed_on if flow[0] != flow[1])
-    of_gpu = _least_time("X/B", within, own.fabric.gpu, own.fabric.gpu_link)
+    of_gpu = least_time("X/B", within, own.fabric.gpu, own.fabric.gpu_link)
     return _longer(of_gpu, own.least(between))
 
 
@@ -108,7 +70,7 @@ def _within(matrix: Matrix, hosts: Sequence[str], fabric: Fabric) -> LeastTime |
         for sender, receiver, size in _flows(matrix)
         if hosts[sender] == hosts[receiver] and sender != receiver
     )
-    return _least_time("X/B", within, fabric.gpu, fabric.gpu_link)
+    return least_time("X/B", within, fabric.gpu, fabric.gpu_link)
 
 
 def _flows(matrix: Matrix) -> Iterator[tuple[int, int, int]]:
@@ -132,10 +94,3 @@ def _longer(*terms: LeastTime | None) -> LeastTime | None:
     """The term that takes longer, of those whose link is known and carries any."""
     known = [term for term in terms if term is not None]
     return max(known, key=lambda term: term.time_s, default=None)
-
-
-def _least_time(letters: str, size_bytes: int, rate: float | None, link: str) -> LeastTime | None:
-    if not rate or not size_bytes:
-        return None
-    text = f"{letters} = {size_bytes / 1e6:.4g} MB / {gb(rate)} GB/s: {link}"
-    return LeastTime(size_bytes / rate, text)

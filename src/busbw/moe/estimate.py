@@ -4,7 +4,7 @@ Combine moves the rows of dispatch the other way, and links carry as much in bot
 row stands for both.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -19,18 +19,16 @@ from busbw.core.sizes import counted
 from busbw.model.estimate import EstimateInputs
 from busbw.model.fabric import Fabric
 from busbw.model.forecast import forecast
+from busbw.model.own_nics import LeastTime, OwnNics
 from busbw.model.reference.compared import evidence
 from busbw.model.reference.curves import Reference, built_in
 from busbw.model.systems import System
-from busbw.moe.bound import LeastTime, Matrix, OwnNics, bound, own_nic_bound, relayed_bound
+from busbw.moe.bound import Matrix, bound, own_nic_bound, relayed_bound
 from busbw.moe.text import shape
 from busbw.moe.types import MoeSpec
-from busbw.moe.volumes import DISPATCH, Volumes, host_rows, volumes
+from busbw.moe.volumes import DISPATCH, Volumes, bytes_to_hosts, volumes
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, micro_text, text_or_unknown
-
-if TYPE_CHECKING:
-    from busbw.moe.draws import Array
 
 DROP_ORDER = ("wire MB",)
 NUMPY = "pip install 'busbw[mpi]'"  # the smallest extra that brings it
@@ -40,13 +38,13 @@ LEAST = (
 )
 OF_OWN_NICS = (
     "own NIC: us, the same if each GPU uses the NICs next to it alone, as NCCL without PXN and"
-    " DeepEP's low-latency kernels do; with PXN what a GPU receives still arrives there"
+    " DeepEP's low-latency kernels do"
 )
 OF_NCCL = (
     "nccl: us that busbw predict expects of NCCL's alltoallv of these bytes, with latency and the"
     " share of the links that NCCL reaches"
 )
-OF_BUSIEST = ", own NIC at least"
+OF_RECEIVER = "; what a GPU receives from other hosts arrives over the NICs next to it"
 OF_RELAYED = (
     "relayed: us, own NIC if a token crosses once to each host, and is passed on there over the"
     " links between GPUs, as DeepEP does",
@@ -83,8 +81,8 @@ class EstimatedExchange(msgspec.Struct, kw_only=True):
     nccl_s: Annotated[
         float | None,
         Meta(
-            description="what `busbw predict` expects of NCCL's alltoallv of these bytes, but not"
-            " less than own_nic_s; null with one rank, and where it has no model"
+            description="what `busbw predict` expects of NCCL's alltoallv of these bytes; null with"
+            " one rank, and where it has no model"
         ),
     ] = None
     relayed_s: Annotated[
@@ -155,10 +153,9 @@ def estimate(
     found = MoeEstimate(moe=spec, system=name, hosts=hosts, ranks=count, nics=links.nic_link)
     for size in sizes:
         moved = volumes(ids[:, :size], spec.experts, row_bytes)
-        to_hosts = _bytes_to_hosts(ids[:, :size], spec.experts, row_bytes, per_host)
+        to_hosts = bytes_to_hosts(ids[:, :size], spec.experts, row_bytes, per_host)
         row = _exchange(size, moved, to_hosts, links, system)
-        nccl_s = _nccl_s(moved.matrix(DISPATCH), system, links, known or built_in())
-        row.nccl_s = max(nccl_s, row.own_nic_s or 0.0) if nccl_s else None
+        row.nccl_s = _nccl_s(moved.matrix(DISPATCH), system, links, known or built_in())
         found.rows.append(row)
     return found
 
@@ -214,11 +211,6 @@ def _host_of_rank(links: Fabric) -> list[str]:
     return [str(rank // links.per_host) for rank in range(links.ranks)]
 
 
-def _bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -> list[list[int]]:
-    """From each rank to each host, if a token is sent once to a host."""
-    return [[rows * row_bytes for rows in of_rank] for of_rank in host_rows(ids, experts, per_host)]
-
-
 def text(found: MoeEstimate, width: int | None = None) -> str:
     """The estimate for people."""
     nics = found.nics + (", assumed: name yours with --nics" if found.nics_assumed else "")
@@ -235,7 +227,7 @@ def text(found: MoeEstimate, width: int | None = None) -> str:
     columns = [*_FIRST, *of_own, *of_nccl, *(_RELAYED if several else []), *_RATES]
     lines = [LEAST]
     lines += [OF_OWN_NICS] if several else []
-    lines += [OF_NCCL + (OF_BUSIEST if several else "")] if modelled else []
+    lines += [OF_NCCL + (OF_RECEIVER if several else "")] if modelled else []
     lines += [*(OF_RELAYED if several else []), *DEFINITIONS]
     for row in found.rows[-1:]:
         lines.append(f"least at {row.tokens} tokens: {row.bound or 'no byte leaves a rank'}")

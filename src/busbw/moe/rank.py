@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from busbw.core.dtypes import dtype
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement
 from busbw.core.options import CPU_SWEEP_S, MAX_TIME_S
 from busbw.core.result import Mismatch, RankDevice
 from busbw.core.sizes import format_size
@@ -21,13 +21,14 @@ from busbw.measure import network
 from busbw.measure.batches import Batches, HeldBatches, HostClockBatches
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
-from busbw.measure.process_groups import Party, facts, join_groups
+from busbw.measure.process_groups import Party, facts, join_all
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import CPU_PRECISION, GPU_PRECISION, running
 from busbw.model.fabric import NoFabric
+from busbw.model.own_nics import LeastTime
 from busbw.model.usable_hardware import links_of
 from busbw.moe.batch import CPU_TOKENS, GPU_TOKENS, batch
-from busbw.moe.bound import LeastTime, bound
+from busbw.moe.bound import bound
 from busbw.moe.draws import Array, digest
 from busbw.moe.opening import Backends, open_backends
 from busbw.moe.plan import rank_plan
@@ -66,9 +67,7 @@ class _MoeCase:
 
 def measure(job: MoeJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
     """Run this process' part of the job. `emit` is only called on process 0."""
-    party = join_groups(control)
-    if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, but dispatch uses all ranks", "unset it")
+    party = join_all(control, "dispatch")
     enter_phase("init", job.engine)
     arguments = EngineArguments(
         control=control,

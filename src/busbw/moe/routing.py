@@ -132,9 +132,10 @@ def _checked(given: list[Any], experts: int, top_k: int, where: str) -> list[int
     for value in given:
         expert = _id(value)
         if expert is None or not 0 <= expert < experts:
+            larger = expert is not None and expert >= experts
             raise UsageError(
                 f"{where}: '{str(value).strip()}' is not the id of an expert, 0 to {experts - 1}",
-                FILE_HINT,
+                "give the --experts that the file was written for" if larger else FILE_HINT,
             )
         if expert in ids:
             raise UsageError(f"{where}: expert {expert} is given twice", FILE_HINT)

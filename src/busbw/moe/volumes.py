@@ -19,7 +19,7 @@ Source: the tests of these names in github.com/deepseek-ai/DeepEP, at dd758ca of
 count the rank that prints.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,20 +32,14 @@ DIRECTIONS = (DISPATCH, COMBINE)
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """What one dispatch moves.
+    """What one dispatch moves: `sent[s][d]` are the bytes of the rows from rank s to rank d."""
 
-    `rows[s][d]` is the number of rows from rank s to rank d, and `selections` the rows of a rank
-    counted by chosen experts.
-    """
-
-    rows: Sequence[Sequence[int]]
-    row_bytes: int
-    selections: int
+    sent: list[list[int]]
+    selections_bytes: int
 
     def matrix(self, direction: str) -> list[list[int]]:
         """The bytes from each rank to each."""
-        rows = self.rows if direction == DISPATCH else zip(*self.rows, strict=True)
-        return [[count * self.row_bytes for count in row] for row in rows]
+        return self.sent if direction == DISPATCH else [list(column) for column in self._columns()]
 
     def wire_bytes(self, direction: str) -> int:
         """See above."""
@@ -55,21 +49,15 @@ class Volumes:
     @property
     def received_bytes(self) -> int:
         """See above."""
-        return max(self._received()) * self.row_bytes
-
-    @property
-    def selections_bytes(self) -> int:
-        """See above."""
-        return self.selections * self.row_bytes
+        return max(map(sum, self._columns()))
 
     @property
     def imbalance(self) -> float:
         """The received rows of the rank with the most over the mean of all ranks."""
-        received = self._received()
-        return max(received) * len(received) / sum(received)
+        return self.received_bytes * len(self.sent) / sum(map(sum, self.sent))
 
-    def _received(self) -> list[int]:
-        return [sum(column) for column in zip(*self.rows, strict=True)]
+    def _columns(self) -> Iterable[tuple[int, ...]]:
+        return zip(*self.sent, strict=True)
 
 
 def destinations(ids: "Array", experts: int) -> "Array":
@@ -89,16 +77,15 @@ def volumes(ids: "Array", experts: int, row_bytes: int) -> Volumes:
     """What a dispatch of these tokens moves."""
     _, tokens, top_k = ids.shape
     rows = destinations(ids, experts).sum(axis=1)
-    return Volumes(rows.tolist(), row_bytes, tokens * top_k)
+    return Volumes((rows * row_bytes).tolist(), tokens * top_k * row_bytes)
 
 
-def host_rows(ids: "Array", experts: int, per_host: int) -> list[list[int]]:
-    """The tokens of each rank that go to each host, if a token is sent once to a host and passed on
-    there. `per_host` is the number of ranks of a host; hosts have consecutive ranks.
+def bytes_to_hosts(ids: "Array", experts: int, row_bytes: int, per_host: int) -> list[list[int]]:
+    """The bytes from each rank to each host, if a token is sent once to a host and passed on there.
+    `per_host` is the number of ranks of a host; hosts have consecutive ranks.
     """
     goes = destinations(ids, experts)
     ranks, tokens, _ = goes.shape
-    rows: list[list[int]] = (
-        goes.reshape(ranks, tokens, ranks // per_host, per_host).max(axis=3).sum(axis=1).tolist()
-    )
-    return rows
+    rows = goes.reshape(ranks, tokens, ranks // per_host, per_host).max(axis=3).sum(axis=1)
+    sent: list[list[int]] = (rows * row_bytes).tolist()
+    return sent

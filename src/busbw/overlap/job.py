@@ -14,7 +14,7 @@ from busbw.launch.control import Control
 from busbw.measure import plan, verification
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.plan import Calls
-from busbw.measure.process_groups import Party, facts, join_groups
+from busbw.measure.process_groups import Party, facts, join_all
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import running, settled
 from busbw.overlap.loads import LOADS
@@ -27,9 +27,7 @@ PLACES = 8  # in the buffers
 
 def measure(job: OverlapJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
     """Run this process' part. `emit` is called on process 0 only."""
-    party = join_groups(control)
-    if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, but all ranks take part", "unset it")
+    party = join_all(control, "an overlap")
     for number, ctas in enumerate(job.ctas):
         with ExitStack() as stack:
             OverlapRun(job, party, emit, enter_phase, stack).sweep(ctas, is_first=number == 0)
@@ -83,6 +81,7 @@ class OverlapRun:
 
     def _open(self, spec: SweepSpec, ctas: int) -> tuple[Engine, Calls, int]:
         """A communicator with its buffers, its calls and its largest size."""
+        plan.require_power_of_two(spec.row, self._control.processes)
         party = self._party
         place = party.local, party.color, self._control.process
         engine = TorchEngine(self._control, spec, *place, ctas=ctas)

@@ -3,6 +3,7 @@
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import format_size
 from busbw.model.findings import all_findings
+from busbw.model.measured_system import cpus_of
 from busbw.overlap.types import OverlapResult, OverlapRow, OverlapSide
 from busbw.stats.rank_tests import Shift
 from busbw.ui.columns import Column, aligned, wrapped
@@ -60,14 +61,17 @@ def foot(result: OverlapResult) -> str:
     """What the columns mean, and whether the run ended."""
     lines = [
         f"load: {result.load_text}",
-        "beside: while the other one runs all the time, over the time alone",
+        "alone: the time of one operation; beside: the time while the other side runs all the time,"
+        " over that alone",
         "gain: how much is done in a time in which one of both would be done alone; 2 if they do"
         " not disturb each other, 1 if one after the other is as fast",
     ]
     if not all(row.collective.is_covered and row.load.is_covered for row in result.rows):
         lines.append(
-            "> or ?: the other side ended before, so that the slowdown beside it is larger, and the"
-            " gain is unknown"
+            "> or ?: the other side ended first, so the slowdown beside it is larger, and the gain"
+            " is unknown"
         )
+    if cpus_of(result):
+        lines.append("on CPUs both sides share the cores: this says nothing of GPUs")
     lines += run_problems(result)
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 import re
 
 from busbw.core.errors import UsageError
+from busbw.core.sizes import counted
 from busbw.transfer import findings, nixlbench, ucx_perftest
 from busbw.transfer.types import NIXLBENCH, UCX_PERFTEST, TransferReport
 
@@ -42,7 +43,8 @@ def read(data: bytes, source: str) -> TransferReport | None:
 def _without_rows(name: str, source: str, skipped: int) -> UsageError:
     if skipped:
         return UsageError(
-            f"{source}: output of {name}, whose rows have no whole set of finite figures",
+            f"{source}: output of {name}: {counted(skipped, 'row')}, cut off or without finite"
+            " figures",
             "give the output as its program wrote it, of a run that ended",
         )
     if name == UCX_PERFTEST:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
 from busbw.core.tuning import TuningChoice
@@ -21,7 +21,7 @@ from busbw.measure import network, tuner_table
 from busbw.measure.batches import Batches, HeldBatches
 from busbw.measure.events import Emit, Ended, EnterPhase, Started, now
 from busbw.measure.plan import Calls
-from busbw.measure.process_groups import join_groups
+from busbw.measure.process_groups import join_all
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import allocate_buffers, running, settled
 from busbw.tune.types import Trial, Tried, Trying, TuneJob, fastest, plainest
@@ -47,9 +47,7 @@ def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) ->
 
     `emit` is called on process 0 only, `enter_phase` before every phase.
     """
-    party = join_groups(control)
-    if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, but a tuning uses all ranks", "unset it")
+    party = join_all(control, "a tuning")
     row = engine(job.engine)
     opening = EngineArguments(
         control=control,

@@ -25,7 +25,8 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
         ("--hosts h1,h2 --json /none/x", "--json /none/x: No such file or directory"),
         ("--hosts h1,h2 --html /none/x", "--html /none/x: No such file or directory"),
         ("--hosts h1,h2 --hostfile f", "--hosts and --hostfile both name the hosts"),
-        ("--hosts h1,h2 --gpu 0", "--gpu and --gid-index are for RDMA"),
+        ("--hosts h1,h2 --gpu 0", "--gpu 0: it is for RDMA"),
+        ("--hosts h1,h2 --gid-index 3", "--gid-index 3: it is for RDMA"),
         (
             "--hosts h1,h2 --collective all_gather",
             "--collective: without --suspect no collective runs",

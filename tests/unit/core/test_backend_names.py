@@ -19,3 +19,5 @@ def test_names_that_are_unknown_or_given_twice_are_refused() -> None:
         parse_names(ROWS, "deep")
     with pytest.raises(UsageError, match=r"^--backends deepep,deepep: deepep is named twice"):
         parse_names(ROWS, "deepep,deepep")
+    with pytest.raises(UsageError, match="--backends ' , ': no backend is named"):
+        parse_names(ROWS, " , ")

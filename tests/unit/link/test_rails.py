@@ -84,8 +84,8 @@ def test_names_that_only_ssh_knows_use_the_network_of_most_hosts():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("rdma7", "--rail rdma7: 0 of the hosts have such a port"),
-        ("10.9.0.0/16", "--rail 10.9.0.0/16: 0 of the hosts"),
+        ("rdma7", "--rail rdma7: 0 of 3 hosts have such a port"),
+        ("10.9.0.0/16", "--rail 10.9.0.0/16: 0 of 3 hosts"),
         ("10.9.0.0/99", "not an IPv4 network"),
     ],
 )

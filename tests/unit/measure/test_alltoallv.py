@@ -74,12 +74,12 @@ def test_an_invalid_scale_names_its_variable(scale: float) -> None:
 @pytest.mark.parametrize(
     ("value", "scale", "message"),
     [
-        ("1e30", 1.0, "m.txt: row 0: '1e30' is more than any memory holds"),
+        ("1e30", 1.0, "m.txt: row of rank 0: '1e30' is more than any memory holds"),
         (
             "1",
             1e30,
             (
-                "m.txt: row 0: '1' times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE 1e+30 is more than any"
+                "m.txt: row of rank 0: '1' times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE 1e+30 is more than any"
                 " memory holds"
             ),
         ),
@@ -96,11 +96,11 @@ def test_an_impossible_size_is_refused_with_its_row(value: str, scale: float, me
     ("text", "message"),
     [
         ("1 2\n", "m.txt: 1 rows for 2 ranks"),
-        ("1 2\n3\n", "m.txt: row 1 has 1 values in a matrix of 2 rows"),
-        ("1 2\n3 four\n", "m.txt: row 1: 'four' is not a number of bytes"),
-        ("1 -2\n3 4\n", "m.txt: row 0: '-2' is not a number of bytes"),
-        ("1 inf\n3 4\n", "m.txt: row 0: 'inf' is not a number of bytes"),
-        ("1 nan\n3 4\n", "m.txt: row 0: 'nan' is not a number of bytes"),
+        ("1 2\n3\n", "m.txt: row of rank 1 has 1 values in a matrix of 2 rows"),
+        ("1 2\n3 four\n", "m.txt: row of rank 1: 'four' is not a number of bytes"),
+        ("1 -2\n3 4\n", "m.txt: row of rank 0: '-2' is not a number of bytes"),
+        ("1 inf\n3 4\n", "m.txt: row of rank 0: 'inf' is not a number of bytes"),
+        ("1 nan\n3 4\n", "m.txt: row of rank 0: 'nan' is not a number of bytes"),
         ("", "m.txt: 0 rows for 2 ranks"),
     ],
 )

@@ -120,8 +120,8 @@ def test_sources_of_nccl_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("0 1\n1 0\n", "2 rows for 3 ranks"),
         ("0 1 1 1\n" * 4, "4 rows for 3 ranks"),
-        ("0 1 1\n1 0\n1 1 0\n", "row 1 has 2 values in a matrix of 3 rows"),
-        ("0 1 1\n1 x 1\n1 1 0\n", "row 1: 'x' is not a number of bytes"),
+        ("0 1 1\n1 0\n1 1 0\n", "row of rank 1 has 2 values in a matrix of 3 rows"),
+        ("0 1 1\n1 x 1\n1 1 0\n", "row of rank 1: 'x' is not a number of bytes"),
         ("0 0 0\n" * 3, "all values are 0"),
     ],
 )

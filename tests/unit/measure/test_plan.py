@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.sweep import Series, SweepSpec
-from busbw.measure.plan import GIB, Calls, buffer_bytes, capped_max, memory_cap
+from busbw.measure.plan import (
+    GIB,
+    Calls,
+    buffer_bytes,
+    capped_max,
+    memory_cap,
+    require_power_of_two,
+)
 
 MATRIX = "NCCL_TESTS_ALLTOALLV_MATRIX_FILE"
 SCALE = "NCCL_TESTS_ALLTOALLV_MATRIX_SCALE"
@@ -218,3 +226,11 @@ def test_a_binary_matrix_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv(MATRIX, str(file))
     with pytest.raises(UsageError, match="matrix"):
         calls("alltoallv").at(4096, in_place=False)
+
+
+def test_a_hypercube_is_of_a_power_of_two() -> None:
+    for name, ranks in (("hypercube", 1), ("hypercube", 4), ("all_reduce", 3)):
+        require_power_of_two(BY_NAME[name], ranks)
+    with pytest.raises(UsageError, match="hypercube on 6 ranks: their number is not") as raised:
+        require_power_of_two(BY_NAME["hypercube"], 6)
+    assert raised.value.hint == "-np 4, or -np 8"

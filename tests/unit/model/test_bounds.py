@@ -282,8 +282,8 @@ def test_each_bound_names_its_limiting_link_and_formula(system: System) -> None:
     assert (ring.busbw, ring.link) == (450e9, "NVLink, 18 links x 25 GB/s")
     assert (
         ring.why
-        == "B = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves"
-        " each host"
+        == "B = 450 GB/s: every GPU forwards busbw to the next of its ring; between hosts, over the"
+        " NICs"
     )
     tree = bound_of("all_reduce", system(2), [8, 8], "Tree")
     assert tree.link == "NVLink, 18 links x 25 GB/s"

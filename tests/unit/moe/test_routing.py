@@ -154,6 +154,14 @@ def test_wrong_file_is_refused_by_name_and_line(text: str, message: str, tmp_pat
     assert caught.value.hint
 
 
+def test_hint_for_an_id_beyond_the_experts_is_another_number_of_experts(tmp_path: Path) -> None:
+    file = tmp_path / "ids.csv"
+    file.write_text("0,4\n")
+    with pytest.raises(UsageError) as caught:
+        read_ids(str(file), 4, 2)
+    assert caught.value.hint == "give the --experts that the file was written for"
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.csv: No such file"):
         read_ids(str(tmp_path / "none.csv"), 4, 2)

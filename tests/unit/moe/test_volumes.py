@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.model.fabric import Fabric
-from busbw.moe.bound import OwnNics, bound, own_nic_bound, relayed_bound
+from busbw.model.own_nics import OwnNics
+from busbw.moe.bound import bound, own_nic_bound, relayed_bound
 from busbw.moe.draws import Array, draw
 from busbw.moe.plan import STRIDE, rank_plan
 from busbw.moe.routing import UNIFORM, ZIPF, Routing
-from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, host_rows, volumes
+from busbw.moe.volumes import COMBINE, DISPATCH, Volumes, bytes_to_hosts, volumes
 
 PER_RANK = 4  # experts
 
@@ -39,7 +40,7 @@ def counted_rows(ids: Array) -> list[list[int]]:
 def test_volumes_are_those_of_a_count(ids: Array) -> None:
     ranks, tokens, top_k = ids.shape
     found, rows = volumes(ids, ranks * PER_RANK, 10), counted_rows(ids)
-    assert found.rows == rows
+    assert volumes(ids, ranks * PER_RANK, 1).sent == rows
     own = [rows[rank][rank] for rank in range(ranks)]
     sent = [sum(row) for row in rows]
     received = [sum(row[rank] for row in rows) for rank in range(ranks)]
@@ -67,7 +68,7 @@ def test_a_token_goes_once_to_each_host_of_its_experts(ids: Array, per_host: int
         for token in tokens:
             for host in {expert // PER_RANK // per_host for expert in token}:
                 counted[sender][host] += 1
-    assert host_rows(kept, experts, per_host) == counted
+    assert bytes_to_hosts(kept, experts, 1, per_host) == counted
 
 
 @given(routed())
@@ -110,7 +111,7 @@ def test_each_expert_gets_the_tokens_that_chose_it(ids: Array) -> None:
         assert given_rows == sorted(wanted)
 
 
-EIGHT = Volumes([[1, 2], [3, 4]], 100, 8)
+EIGHT = Volumes([[100, 200], [300, 400]], 800)
 
 
 def test_combine_moves_what_dispatch_moved_the_other_way() -> None:

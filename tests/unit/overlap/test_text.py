@@ -34,7 +34,9 @@ def result(*rows: OverlapRow) -> OverlapResult:
         rows=list(rows),
         complete=True,
         library=EngineLibrary("torch", 22809, {"torch": "2.11.0", "backend": "nccl"}),
-        world=World([RankDevice(rank, 1, "h", rank, "", "GPU") for rank in range(2)], 2),
+        world=World(
+            [RankDevice(rank, 1, "h", rank, f"0000:0{rank}:00", "GPU") for rank in range(2)], 2
+        ),
     )
 
 
@@ -70,7 +72,8 @@ def test_the_whole_text() -> None:
         "1 MiB  100.1 us  1.50x (1.49-1.51)    199.2 us  1.10x (1.09-1.11)  1.58\n"
         "\n"
         "load: a product of two matrices of 4096 x 4096 bfloat16\n"
-        "beside: while the other one runs all the time, over the time alone\n"
+        "alone: the time of one operation; beside: the time while the other side runs all\n"
+        "  the time, over that alone\n"
         "gain: how much is done in a time in which one of both would be done alone; 2 if\n"
         "  they do not disturb each other, 1 if one after the other is as fast\n"
     )
@@ -98,10 +101,17 @@ def test_a_side_that_the_other_one_did_not_outlast_has_a_lower_limit() -> None:
     text = render(result(measured), 80)
     assert "1 MiB  100.1 us  >1.50x " in text
     assert " -\n" in text  # no gain
-    assert "> or ?: the other side ended before, so that the slowdown beside it is larger" in text
+    assert "> or ?: the other side ended first, so the slowdown beside it is larger" in text
 
 
 def test_a_run_that_did_not_end_says_so() -> None:
     measured = result(row())
     measured.complete = False
     assert "the run did not end; these rows are what was measured" in render(measured, 80)
+
+
+def test_cpus_are_said_to_tell_nothing_of_gpus() -> None:
+    on_gpus, on_cpus = result(row()), result(row())
+    on_cpus.world = World([RankDevice(rank, 1, "h", rank, "", "AMD EPYC") for rank in range(2)], 2)
+    assert "says nothing of GPUs" in render(on_cpus, 80)
+    assert "CPUs" not in render(on_gpus, 80)

@@ -116,7 +116,10 @@ def test_a_row_of_figures_that_are_none_is_left_out(figure: str) -> None:
     [
         (configuration(), "without a row"),
         (configuration() + table([]), "without a row"),
-        (configuration() + table([row(MIB, 1, 0, 0, 0)]), "no whole set of finite figures"),
+        (
+            configuration() + table([row(MIB, 1, 0, 0, 0)]),
+            ": 1 row, cut off or without finite figures",
+        ),
     ],
 )
 def test_output_without_rows_is_an_error(output: str, said: str) -> None:

@@ -63,7 +63,7 @@ from busbw_accel.settings import Settings
         ({"chunk": 100}, "chunk is 100 bytes"),
         ({"every": 0}, "every is 0, and must be at least 1"),
         ({"fragments": 2}, "fragments has no effect where gradients are exchanged in each step"),
-        ({"outer_lr": 1.0}, "outer_lr has no effect where gradients are exchanged in each step"),
+        ({"outer_lr": 0.5}, "outer_lr has no effect where gradients are exchanged in each step"),
         ({"every": 30, "fragments": 4}, "every=30 is not a multiple of fragments=4"),
         (
             {"every": 30, "fragments": 3, "delay": 10},

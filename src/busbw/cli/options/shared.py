@@ -9,7 +9,7 @@ import click
 from busbw.cli.options.parameters import COUNT, File, Seconds, not_a_format, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
-from busbw.core.options import LAUNCH_LIMIT_S
+from busbw.core.options import LAUNCH_LIMIT_S, LIMIT_S
 
 if TYPE_CHECKING:
     from busbw.core.finding import Verdict
@@ -51,6 +51,16 @@ launch_limit_option = click.option(
     default=60.0,
     show_default=True,
     help="seconds until a host answers",
+)
+
+
+limit_option = click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(zero=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="give up after this time without a completed operation; 0 = no limit",
 )
 
 

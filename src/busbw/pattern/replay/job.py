@@ -32,7 +32,7 @@ from busbw.launch.control import Control
 from busbw.measure import network, tuner_table, what_ran
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.kernel_times import KERNEL_TIMES_SINCE, KernelTimes, TimedKernel
-from busbw.measure.process_groups import Party, facts, join_groups
+from busbw.measure.process_groups import Party, facts, join_all
 from busbw.measure.profiler_calls import SELF_SENDS_COUNTED_SINCE
 from busbw.model.usable_hardware import ideals
 from busbw.pattern.registry import load
@@ -80,9 +80,7 @@ class ReplayTimes:
 
 def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
     """Run this process' part; only process 0 calls `emit`."""
-    party = join_groups(control)
-    if party.groups > 1:
-        raise UsageError("NCCL_TESTS_SPLIT makes groups, but a replay uses all ranks", "unset it")
+    party = join_all(control, "a replay")
     if engine(job.engine).in_process:
         raise UsageError(f"engine {job.engine} has no replay", "use --engine mpi, nccl or torch")
     recorded = control.bcast(load([job.replay.pattern]) if control.process == 0 else None)
