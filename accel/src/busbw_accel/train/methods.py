@@ -21,7 +21,6 @@ WORDS: dict[str, dict[str, object]] = {
     "fp16": {"wire": "fp16"},
     **{name: {"method": name} for name in NAMES[1:]},
     "2d": {"two_d": True},
-    "averaged": {"outer_lr": 1.0, "outer_momentum": 0.0},  # of `every`
     "host": {"staging": "host"},
 }
 # Torch's own hooks, with the arguments of DDP's register_comm_hook.

@@ -28,8 +28,7 @@ from busbw_accel.train.types import TrainingRuns
 from busbw_accel.train.variation import parts
 
 # Local steps to compare by default. The fewest that reach the target are recommended, if nothing
-# that exchanges gradients does. The mean of the parameters (`averaged`) lost the least in what was
-# recorded, and int8 nothing on top (train/recorded_losses.csv).
+# that exchanges gradients does. int8 cost nothing on top of them (train/recorded_losses.csv).
 EVERY = (10, 30, 100, 300)
 
 
@@ -223,4 +222,4 @@ def methods(*, two_d: bool, host: bool) -> list[str]:
             names.append(name)
             if host and codec.plan_with_host and not variant:
                 names.append(f"{name}+host")
-    return names + [f"{prefix}int8+every={steps}+averaged" for steps in EVERY]
+    return names + [f"{prefix}int8+every={steps}" for steps in EVERY]

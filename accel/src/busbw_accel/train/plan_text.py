@@ -336,9 +336,10 @@ def _local_cost(chosen: MeasuredExchange) -> str:
     found = recorded_loss(chosen.method)
     cost = "what it costs in loss is not recorded"
     if found:
+        above = _percent_loss(found).lstrip("+")
         cost = (
-            f"the loss of a small language model was {_percent_loss(found).lstrip('+')} % above plain DDP's"
-            f" after 600 steps ({RECORD})"
+            f"the loss of a small language model was {above} % above plain DDP's after 600 steps"
+            f" ({RECORD})"
         )
     return (
         f"this is another training, in which ranks train by themselves: {cost}; compare the losses"

@@ -4,7 +4,13 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw_accel.train.as_if_network import parse, plan_as_if, reached_rate
-from busbw_accel.train.plan_types import Bucket, MeasuredExchange, Plan
+from busbw_accel.train.plan_types import (
+    Bucket,
+    ExchangeRound,
+    LocalExchange,
+    MeasuredExchange,
+    Plan,
+)
 
 
 def measured(method: str, counted: float | None, *bucket_s: float) -> MeasuredExchange:
@@ -44,6 +50,22 @@ def test_rounds_are_scaled_each_with_its_own_buckets(planned_in_rounds):
         for was, now in zip(before.rounds, after.rounds, strict=True):
             assert all(w / 2 <= n < w for w, n in zip(was.bucket_s, now.bucket_s, strict=True))
     assert plan.exchanges[1].checks
+
+
+def test_the_bytes_of_a_whole_exchange_of_parameters_are_scaled():
+    local = MeasuredExchange(
+        "as-is",
+        "int8+every=10",
+        6,
+        [0.0, 0.0],
+        counted=20,  # a step: 200 in the exchange, which take 0.2 s at the rate of none
+        rounds=[ExchangeRound([0.0, 0.0], change_s=0.5)],
+        local=LocalExchange(10),
+    )
+    plan = planned(measured("none", 400, 0.3, 0.1), local)
+    assert reached_rate(plan, "as-is") == pytest.approx(1000)
+    (faster,) = plan_as_if(plan, parse("2x")).exchanges[1].rounds
+    assert faster.change_s == pytest.approx(0.4)
 
 
 def test_bytes_that_are_not_counted_are_left_out():
