@@ -32,9 +32,26 @@ def rates() -> list[float]:
     return [LOW * (HIGH / LOW) ** (number / count) for number in range(count + 1)]
 
 
+def shares(plan: Plan) -> dict[str, list[float]]:
+    """The share of alone at each of `rates`, of each method that is recommended at one of them, and
+    of the plan's first; the best over transports and bucket sizes.
+    """
+    methods = {span.method for span in ranges(plan)} - {""}
+    if not methods:
+        return {}
+    first = plan.exchanges[0].method
+    found: dict[str, list[float]] = {method: [] for method in (first, *sorted(methods - {first}))}
+    for rate in rates():
+        assumed = plan_as_if(plan, AsIfNetwork("", rate=rate))
+        for method, values in found.items():
+            alike = [one for one in assumed.exchanges if one.method == method]
+            values.append(max(map(assumed.share, alike)))
+    return found
+
+
 def ranges(plan: Plan) -> list[RateRange]:
     """The recommended method by rate; none if nothing leaves a host, or nothing is recommended."""
-    found = []
+    found: list[RateRange] = []
     for number, (method, group) in enumerate(groupby(rates(), lambda rate: _method(plan, rate))):
         members = list(group)
         if method is None:
