@@ -23,6 +23,7 @@ from busbw_accel.train.plan_types import AS_IS, MeasuredExchange, Plan
 from busbw_accel.train.rounds_text import MS
 from busbw_accel.train.types import TrainRun
 
+LABELS_AT = (30.0, 45.0, 60.0, 75.0)  # % of alone; curves beside each other differ
 STEP_TITLE = "Median step, ms"
 
 
@@ -79,7 +80,7 @@ def plan(result: PlanResult) -> list[Element]:
     exchanges = sorted(result.plan.exchanges, key=result.plan.step_s)
     table = _exchanges(result, result.plan, "Exchanges")
     errors = "".join(f"error: {error}\n" for error in result.errors)
-    below = [*_by_bandwidth(result, result.plan), *prose(plan_text.checks(result) + errors)]
+    below = list(prose(plan_text.checks(result) + errors))
     for name in result.plan.as_if:
         title = plan_text.as_if_title(result.plan, name).strip().rstrip(":")
         assumed = plan_as_if(result.plan, parse(name))
@@ -87,7 +88,8 @@ def plan(result: PlanResult) -> list[Element]:
     if not plan_text.is_timed(result):
         return [*parts, table, *below]
     of_whom = "each rank on its own" if result.recorded is None else "on a perfect network"
-    return [*parts, _steps(result.plan, exchanges, of_whom), table, *below]
+    steps = _steps(result.plan, exchanges, of_whom)
+    return [*parts, steps, *_by_bandwidth(result, result.plan), table, *below]
 
 
 def _by_bandwidth(result: PlanResult, planned: Plan) -> list[Element]:
@@ -108,8 +110,10 @@ def _by_bandwidth(result: PlanResult, planned: Plan) -> list[Element]:
                 color,
                 "plain",
                 [Point(x, 100 * share, "") for x, share in zip(xs, values, strict=True)],
+                method,
+                LABELS_AT[color % len(LABELS_AT)],
             )
-            for color, values in enumerate(curves.values())
+            for color, (method, values) in enumerate(curves.items())
         ],
         guides=[Guide(None, 100 * planned.target, f"target {100 * planned.target:g} %")],
         y_text="{:g}".format,

@@ -32,12 +32,15 @@ class Point:
 class PlotCurve:
     """The points of one series from left to right.
 
-    `color` is a number of style.css; `kind` is the class that chooses strokes and marker.
+    `color` is a number of style.css; `kind` is the class that chooses strokes and marker. `label`
+    stands beside the first point that is not below `label_y`, in wide plots.
     """
 
     color: int
     kind: str
     points: list[Point]
+    label: str = ""
+    label_y: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,9 @@ def draw(plot: Plot, form: PlotFormat) -> Element:
     )
     add(svg, *_grid(plot, form, x, y), *_guides(plot, x, y))
     add(svg, *(_mark(mark, x, y, notes=form.notes) for mark in plot.marks))
-    return add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
+    add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
+    labeled = [curve for curve in plot.curves if curve.label and form is WIDE]
+    return add(svg, *(_label(curve, x, y) for curve in labeled))
 
 
 def _axes(plot: Plot, form: PlotFormat) -> tuple[Axis, Axis]:
@@ -225,6 +230,12 @@ def _curve(curve: PlotCurve, x: Axis, y: Axis, notes: bool) -> Element:
     for left, top, point in places:
         add(group, _marker(curve.kind, left, top, point.note if notes else ""))
     return group
+
+
+def _label(curve: PlotCurve, x: Axis, y: Axis) -> Element:
+    at = next((point for point in curve.points if point.y >= curve.label_y), curve.points[-1])
+    label = _text(x.at(at.x) + 8, y.at(at.y) + 4, curve.label, "words")
+    return tag("g", label, class_=_colored("rule", curve.color))
 
 
 def _interval(x: float, low: float, high: float) -> str:
