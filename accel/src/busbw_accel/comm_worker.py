@@ -127,6 +127,7 @@ class CommWorker:
         def job() -> bool:
             try:
                 with in_order():
+                    self._heartbeat.begun += 1
                     result = work()
                     # On a GPU this records an event on the stream.
                     future.set_result(tensor if result is None else result)
@@ -173,6 +174,7 @@ class CommWorker:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[tensor.device])
         with self._streams.after_now(tensor, lane)():
             with self.explaining():
+                self._heartbeat.begun += 1
                 result = work()
             # This records an event on the stream; the host does not wait.
             future.set_result(tensor if result is None else result)
@@ -244,11 +246,13 @@ class CommWorker:
             self.memory.clear()
 
     def _explain(self, error: Exception) -> Exception:
-        """The error for a failed exchange. It names the lost ranks."""
+        """The error for a failed exchange. It names the lost ranks, or those that did not come."""
         if isinstance(error, UsageError):
             return error
-        lost = self._heartbeat.lost()
+        lost, behind = self._heartbeat.lost(), self._heartbeat.behind()
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
+        if behind and not lost:
+            who += f", but not all came to it: {', '.join(behind)} began fewer exchanges"
         return RuntimeError(
             f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of"
             f" {self.mesh.world.size}; {who} ({error})"

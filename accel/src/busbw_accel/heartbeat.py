@@ -1,7 +1,6 @@
 """Heartbeats in the rendezvous store, which show the lost ranks when an exchange has failed."""
 
 import atexit
-import contextlib
 import os
 import threading
 import time
@@ -19,9 +18,8 @@ from busbw_accel.mesh import Mesh
 BEAT_S, PATIENCE_S = 1.0, 4.0
 # torchrun restarts the ranks of a job with the store that has their entries.
 _OWN = "busbw_accel/" + os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-_KEY = _OWN + "/alive/{}"
+_KEY = _OWN + "/alive/{}/{}"  # of a group and a rank
 _FOUND = _OWN + "/lost/{}"  # of a group
-_CAME = _OWN + "/came/{}/{}"  # of a group and a rank
 _Answer = TypeVar("_Answer")
 
 
@@ -30,9 +28,11 @@ class Heartbeat:
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
+        self.begun = 0  # exchanges, as the caller counts them; others read it in `behind`
+        self._others: dict[int, int] = {}  # what the ranks had begun when `lost` was called
         self._store = _own_store()
         self._stopped = threading.Event()
-        arguments = (weakref.ref(self), self._stopped, self._store)
+        arguments = (weakref.ref(self), self._stopped, self._store, _group_name(mesh))
         self._thread = threading.Thread(
             target=_beat, args=arguments, name="busbw-accel-pulse", daemon=True
         )
@@ -69,49 +69,35 @@ class Heartbeat:
             self._mesh.name(ranks.index(int(rank))) for rank in stored.split(",") if rank != "-"
         ]
 
+    def behind(self) -> list[str]:
+        """The ranks that had begun the fewest exchanges when `lost` was called.
+
+        None if this rank had begun no more.
+        """
+        fewest = min(self._others.values(), default=self.begun)
+        if fewest >= self.begun:
+            return []
+        ranks = dist.get_process_group_ranks(self._mesh.world.group)
+        return [
+            self._mesh.name(ranks.index(rank))
+            for rank, begun in self._others.items()
+            if begun == fewest
+        ]
+
     def _find(self, store: Any, ranks: list[int]) -> str:
         """The numbers of the lost ranks, or a dash, as the first rank has found them."""
-        before = _read_beats(store, ranks)
+        group = _group_name(self._mesh)
+        before = _read_beats(store, group, ranks)
         missing, end = set(ranks), time.monotonic() + PATIENCE_S
         while missing and time.monotonic() < end:
             time.sleep(BEAT_S / 4)
-            now = _read_beats(store, ranks)
-            missing -= {rank for rank in missing if now[rank] != before[rank]}
+            now = _read_beats(store, group, ranks)
+            fresh = {rank for rank in missing if now[rank] != before[rank]}
+            missing -= fresh
+            self._others |= {rank: int(now[rank].split()[1]) for rank in fresh}
         found = ",".join(map(str, sorted(missing))) or "-"
-        first: bytes = store.compare_set(_FOUND.format(_group_name(self._mesh)), "", found)
+        first: bytes = store.compare_set(_FOUND.format(group), "", found)
         return first.decode()
-
-
-class Arrivals:
-    """After which optimizer step each rank came to its last exchange, in the rendezvous store."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
-        self._store = _own_store()
-
-    def note(self, step: int) -> None:
-        """This rank has come to the exchange after `step`. Does not wait."""
-        if self._store is not None:
-            with contextlib.suppress(Exception):  # the exchange says what has failed
-                self._store.set(self._key(self._mesh.world.rank), str(step))
-
-    def missing(self, step: int) -> list[str]:
-        """The ranks that have not come to the exchange after `step`, and their last step."""
-        if self._store is None:
-            return []
-        try:
-            last = _within(PATIENCE_S, lambda: self._read(self._store))
-        except Exception:  # noqa: BLE001 - the store is gone, which `Heartbeat.lost` says
-            return []
-        name = self._mesh.name
-        return [f"{name(rank)} (its last: {at})" for rank, at in enumerate(last) if at < step]
-
-    def _read(self, store: Any) -> list[int]:
-        keys = [self._key(rank) for rank in range(self._mesh.world.size)]
-        return [int(store.get(key)) if store.check([key]) else 0 for key in keys]
-
-    def _key(self, rank: int) -> str:
-        return _CAME.format(_group_name(self._mesh), rank)
 
 
 _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
@@ -163,18 +149,26 @@ def _own_store() -> Any:
         return None
 
 
-def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any) -> None:
-    rank = dist.get_rank()
-    while pulse() is not None and not stopped.is_set():
+def _beat(
+    pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any, group: str
+) -> None:
+    key = _KEY.format(group, dist.get_rank())
+    while not stopped.is_set():
+        owner = pulse()
+        if owner is None:
+            return
+        beat = f"{time.monotonic_ns()} {owner.begun}"
+        del owner  # it may go while this thread waits
         try:
-            store.set(_KEY.format(rank), str(time.monotonic_ns()))
+            store.set(key, beat)
         except Exception:  # noqa: BLE001 - the job has ended
             return
         stopped.wait(BEAT_S)
 
 
-def _read_beats(store: Any, ranks: list[int]) -> dict[int, bytes]:
-    keys = [_KEY.format(rank) for rank in ranks]
+def _read_beats(store: Any, group: str, ranks: list[int]) -> dict[int, bytes]:
+    """What each rank has set last: the time of its clock, and the exchanges that it has begun."""
+    keys = [_KEY.format(group, rank) for rank in ranks]
     return {
         rank: store.get(key) if store.check([key]) else b""
         for rank, key in zip(ranks, keys, strict=True)

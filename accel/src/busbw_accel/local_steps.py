@@ -16,7 +16,6 @@ from busbw.core.errors import BusbwError, UsageError
 from busbw_accel.attachment import Attachment
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.comm_worker import CommWorker
-from busbw_accel.heartbeat import Arrivals
 from busbw_accel.outer_optimizer import OuterBucket, fragments_of, load, parameters_of, renew, save
 
 # What a rank reports with each exchange; the last column is one of the faults.
@@ -62,7 +61,6 @@ class LocalSteps(Attachment):
         self._exchanged = [0] * len(self._fragments)  # after which step each fragment was, last
         self._running: _Exchange | None = None
         self._begun = False
-        self._arrivals = Arrivals(worker.mesh)
         self._model = weakref.ref(model)  # it keeps this object, as its hook
         model.broadcast_buffers = False  # from rank 0 in each forward; they are averaged instead
         self._handle = optimizer.register_step_post_hook(self._after_step)
@@ -153,7 +151,6 @@ class LocalSteps(Attachment):
         for number in numbers:
             self._exchanged[number] = self.steps
         self._running = _Exchange(self.steps, numbers, buckets, changes, None)
-        self._arrivals.note(self.steps)
         self._running.reports = self.worker.run(
             report, lambda: self._average_all(report, buckets, changes, step)
         )
@@ -212,8 +209,9 @@ class LocalSteps(Attachment):
             return
         try:
             *words, finite = running.reports.wait().tolist()
-        except RuntimeError as error:
-            raise self._failed(error, running.step) from None
+        except RuntimeError:
+            self.worker.ready()  # raises the error itself
+            raise
         running.reports = None
         reports = [words[at : at + _FAULT + 1] for at in range(0, len(words), _FAULT + 1)]
         message, hint = self._fault(reports, running.step)
@@ -223,20 +221,6 @@ class LocalSteps(Attachment):
             hint = "use wire=bf16 or fp32, which have the range for it"
         if message:
             raise BusbwError(f"{message}; nothing was applied", hint)
-
-    def _failed(self, error: Exception, step: int) -> Exception:
-        """The error of an exchange that failed, with the ranks that did not come to it."""
-        try:
-            self.worker.ready()  # raises the error itself
-        except (RuntimeError, UsageError) as explained:
-            error = explained
-        missing = self._arrivals.missing(step)
-        if isinstance(error, UsageError) or not missing:
-            return error
-        return RuntimeError(
-            f"the exchange after step {step} has failed, to which {', '.join(missing)} did not"
-            f" come: {error}"
-        )
 
     def _fault(self, reports: list[list[int]], step: int) -> tuple[str, str]:
         """What is wrong with an exchange and a hint; '' if nothing is."""

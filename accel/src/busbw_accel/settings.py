@@ -103,6 +103,12 @@ class Settings:
     outer_momentum: float = _setting(0.0, "`every`: its Nesterov momentum")
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not _has_type_of(field.default, value):
+                raise _invalid(
+                    field.name, f"{field.name} is {value!r}, of type {type(value).__name__}"
+                )
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -262,6 +268,15 @@ class Settings:
             if getattr(self, field.name) != field.default and field.name != "method"
         ]
         return " ".join([self.method, *changed])
+
+
+def _has_type_of(default: object, value: object) -> bool:
+    """Whether a value has the type of a setting with this default; None stands for a number."""
+    if value is None or isinstance(value, bool):
+        return type(value) is type(default)
+    if default is None:
+        return isinstance(value, int)
+    return isinstance(value, int | float if isinstance(default, float) else type(default))
 
 
 def _default(name: str) -> object:

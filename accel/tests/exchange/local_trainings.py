@@ -435,11 +435,20 @@ def skipped() -> dict[str, Any]:
 
 
 def absent() -> str:
-    """The last rank lives, and does not come to the second exchange."""
+    """The last rank lives, and does not come to the second exchange of parameters."""
+    return _without_last(every=EVERY)
+
+
+def absent_from_gradients() -> str:
+    """As `absent`, of the gradients of a step."""
+    return _without_last(method="int8")
+
+
+def _without_last(**words: Any) -> str:
     net = wrapped(model())
     optimizer = sgd(net)
     limit = timedelta(seconds=2)
-    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=limit)
+    busbw_accel.attach(net, settings(**words), optimizer=optimizer, timeout=limit)
     last = dist.get_rank() == dist.get_world_size() - 1
     for number in range(2 * EVERY - last):
         try:

@@ -64,6 +64,11 @@ from busbw_accel.settings import Settings
         ({"every": 0}, "every is 0, and must be at least 1"),
         ({"fragments": 2}, "fragments has no effect where gradients are exchanged in each step"),
         ({"outer_lr": 0.5}, "outer_lr has no effect where gradients are exchanged in each step"),
+        ({"every": "30"}, "every is '30', of type str"),
+        ({"every": 30.0}, "every is 30.0, of type float"),
+        ({"matrix_rank": True}, "matrix_rank is True, of type bool"),
+        ({"feedback": 1}, "feedback is 1, of type int"),
+        ({"chunk": 1e6}, "chunk is 1000000.0, of type float"),
         ({"every": 30, "fragments": 4}, "every=30 is not a multiple of fragments=4"),
         (
             {"every": 30, "fragments": 3, "delay": 10},
