@@ -11,7 +11,7 @@ from busbw_accel.horovod.variables import LAUNCHER_VARIABLES, RANK_VARIABLES, SE
 from busbw_accel.lightcc_env import SWITCHES
 from busbw_accel.methods import CODECS, NAMES
 from busbw_accel.settings import Settings
-from busbw_accel.train.methods import HOOKS, NONE, WORDS
+from busbw_accel.train.methods import HOOKS, NONE, TORCHFT_DILOCO, TORCHFT_EVERY, WORDS
 from busbw_accel.train.names import NAMES as MODELS
 from busbw_accel.train.plan_types import LOSSES
 from busbw_accel.train.states.methods import ROWS
@@ -57,6 +57,14 @@ def methods() -> str:
     """Models of `busbw train`, and the names that --compare takes."""
     hooks = [[code(NONE), "DistributedDataParallel without a hook"]]
     hooks += [[code(name), f"torch's own {name.removeprefix('torch-')} hook"] for name in HOOKS]
+    hooks.append(
+        [
+            code(TORCHFT_DILOCO),
+            f"DiLoCo of [torchft](https://github.com/meta-pytorch/torchft), every {TORCHFT_EVERY}"
+            " steps, with the outer optimizer of `every`: `pip install torchft` on all hosts. While"
+            " it runs, torchft's servers accept connections from anyone, on all interfaces",
+        ]
+    )
     names = [[f"name of a [codec]({ACCEL})", "`method=` this codec"]]
     names += [
         [code(name), ", ".join(code(f"{field}={value}") for field, value in values.items())]

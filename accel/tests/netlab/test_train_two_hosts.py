@@ -5,6 +5,7 @@ interface counters.
 import json
 import os
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ pytestmark = [pytest.mark.netlab, pytest.mark.torch, pytest.mark.timeout(HANG_S 
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 METHODS = "none,torch-fp16,2d,2d+int8,2d+int8+host,2d+topk+ratio=0.1,2d+int8+every=4"
+if find_spec("torchft"):
+    METHODS += ",torchft-diloco"
 HEADERS = 1.06  # headers of packets, and gloo's other messages
 GRADIENTS = 1_300_456 * 4
 

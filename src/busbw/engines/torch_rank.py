@@ -284,7 +284,7 @@ def _join(control: Control, backend: str, device: torch.device | None, options: 
         )
     store, hosts = None, set(control.allgather(platform.node()))
     if control.process == 0:
-        own_address = _store_address(len(hosts))
+        own_address = store_address(len(hosts))
         store = dist.TCPStore(
             own_address, 0, control.processes, True, SETUP_LIMIT, wait_for_workers=False
         )
@@ -304,7 +304,7 @@ def _join(control: Control, backend: str, device: torch.device | None, options: 
     return dist.group.WORLD
 
 
-def _store_address(hosts: int) -> str:
+def store_address(hosts: int) -> str:
     """The address of process 0's store.
 
     It is the loopback, that of the interface chosen for sockets, or the host name.

@@ -48,16 +48,6 @@ ELSEWHERE = (
         "train_2xh200_202611/README.md",
     ),
     (
-        "docs/explanation/compression.md",
-        r"PowerSGD for all buckets takes",
-        "convergence_text_202611/README.md",
-    ),
-    (
-        "docs/explanation/compression.md",
-        r"Top-k at 1% comes close",
-        "convergence_digits_202611/README.md",
-    ),
-    (
         "docs/explanation/how-to-read-busbw.md",
         r"the peak is|of the link rate and|repeats each",
         "precise_2xh200_202611/README.md",

@@ -4,7 +4,11 @@ from busbw.cli.completion import Words, keys, with_words
 
 _METHODS = Words(
     with_words(
-        keys("busbw_accel.train.methods", "WORDS"), "torch-bf16", "torch-fp16", "torch-powersgd"
+        keys("busbw_accel.train.methods", "WORDS"),
+        "torch-bf16",
+        "torch-fp16",
+        "torch-powersgd",
+        "torchft-diloco",
     ),
     separated=True,
 )

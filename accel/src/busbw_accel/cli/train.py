@@ -103,9 +103,10 @@ def command(
     ranks with each method.
 
     Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (plain
-    DDP), torch-bf16, torch-fp16 and torch-powersgd (torch's own hooks), and methods and settings of
-    busbw_accel joined by +, such as 2d+int8 or topk+ratio=0.001. The reference page on training
-    lists them all. Shares and parts of a step have intervals over --rounds.
+    DDP), torch-bf16, torch-fp16 and torch-powersgd (torch's own hooks), torchft-diloco (if torchft
+    is installed), and methods and settings of busbw_accel joined by +, such as 2d+int8 or
+    topk+ratio=0.001. The reference page on training lists them all. Shares and parts of a step have
+    intervals over --rounds.
 
     The model gpt has any size (--params) and compares where its weights, gradients and AdamW's
     states are kept: compute, adamw, offload, fsdp2, fsdp2-offload, torchao and deepspeed, with

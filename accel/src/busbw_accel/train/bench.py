@@ -26,6 +26,7 @@ from busbw.measure.events import EnterPhase
 from busbw_accel.attachment import Attachment
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.ddp import attach
+from busbw_accel.train import torchft_diloco
 from busbw_accel.train.loop import TrainingLoop, optimizer_for, scaler_for, set_matmul_precision
 from busbw_accel.train.methods import Method
 from busbw_accel.train.models import Model
@@ -42,15 +43,16 @@ SETTLING_STEPS = 3  # steps until DDP has rebuilt its buckets and methods have s
 
 @dataclass(slots=True)
 class WrappedModel:
-    """A model under DistributedDataParallel with a method.
+    """A model under DistributedDataParallel with a method, or one that torchft's DiLoCo trains.
 
     `hook` exchanges a bucket; it may be DDP's own all-reduce.
     """
 
-    net: DistributedDataParallel
+    net: nn.Module
     attached: Attachment | None
     method: Method
     hook: Hook
+    diloco: torchft_diloco.Diloco | None = None
 
     def sent(self, gradients: int, steps: int, before: int, hosts: int) -> float | None:
         """This rank's share of the bytes per step that left its host.
@@ -64,7 +66,8 @@ class WrappedModel:
         if share is None:
             return None
         # A ring leaves each host once; its ranks share those bytes.
-        return ring_bytes(int(gradients * share), ranks) * hosts / ranks if hosts > 1 else 0.0
+        own = ring_bytes(int(gradients * share), ranks) * hosts / ranks / self.method.every
+        return own if hosts > 1 else 0.0
 
     def mark(self) -> int:
         """The bytes counted so far."""
@@ -74,7 +77,7 @@ class WrappedModel:
     def silent(self) -> Iterator[bool]:
         """Exchange without a network.
 
-        Yields whether the method supports that; torch's hooks do not.
+        Yields whether the method supports that; torch's hooks and torchft do not.
         """
         if self.attached is None:
             yield False
@@ -87,6 +90,8 @@ class WrappedModel:
     def close(self) -> None:
         if self.attached is not None:
             self.attached.close()
+        if self.diloco is not None:
+            self.diloco.close()
 
 
 def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
@@ -122,11 +127,15 @@ def wrap(
 ) -> WrappedModel:
     """`net` under DistributedDataParallel with the hook of a method.
 
-    `scaler` and `optimizer` are those of the loop.
+    `scaler` and `optimizer` are those of the loop. torchft's DiLoCo trains `net` as it is.
 
     Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several
     buckets then wait for each other forever.
     """
+    if method.torchft:
+        assert optimizer is not None
+        diloco = torchft_diloco.Diloco(net, device, optimizer)
+        return WrappedModel(net, None, method, partial(unchanged, None), diloco)
     single = method.hook == "powersgd" and device.type == "cpu"
     ddp = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
@@ -185,6 +194,8 @@ class Bench:
 
         `finish` gets each run. `report` gets each iteration.
         """
+        if any(method.torchft for method in methods):
+            torchft_diloco.check(self.spec.precision)
         for number in range(self.spec.rounds):
             still = wrap_without_exchange(self.net, self.device, self.spec.bucket_mb)
             silent_s = self._run_silent(Method(ALONE), self.loop(still), enter_phase)

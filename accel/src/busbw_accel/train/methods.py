@@ -1,6 +1,6 @@
 """Parses the methods that `busbw train --compare` and `busbw plan --try` name.
 
-They are plain DDP, torch's own hooks, and combinations of busbw_accel's settings.
+They are plain DDP, torch's own hooks, torchft's DiLoCo, and combinations of busbw_accel's settings.
 """
 
 import dataclasses
@@ -14,6 +14,8 @@ from busbw_accel.settings import Settings
 from busbw_accel.train.plan_types import LocalExchange
 
 NONE = "none"
+TORCHFT_DILOCO = "torchft-diloco"
+TORCHFT_EVERY = 30  # steps between two exchanges of torchft's DiLoCo
 # Names that stand for settings.
 WORDS: dict[str, dict[str, object]] = {
     NAMES[0]: {},
@@ -44,7 +46,9 @@ _READ: dict[Any, tuple[Callable[[str], object], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to exchange gradients: `settings` for busbw_accel, a hook of torch, or plain DDP."""
+    """One way to exchange gradients: `settings` for busbw_accel, a hook of torch, torchft's DiLoCo,
+    or plain DDP.
+    """
 
     name: str
     hook: str = ""
@@ -52,7 +56,11 @@ class Method:
 
     @property
     def plain(self) -> bool:
-        return self.settings is None and not self.hook
+        return self.settings is None and not self.hook and not self.torchft
+
+    @property
+    def torchft(self) -> bool:
+        return self.name == TORCHFT_DILOCO
 
     @property
     def settles(self) -> int:
@@ -65,7 +73,9 @@ class Method:
     @property
     def every(self) -> int:
         """The number of steps after which all parameters have been exchanged."""
-        return 1 if self.settings is None else self.settings.every
+        if self.settings is None:
+            return TORCHFT_EVERY if self.torchft else 1
+        return self.settings.every
 
     @property
     def local(self) -> LocalExchange | None:
@@ -98,13 +108,13 @@ class Method:
 def parse(text: str) -> Method:
     """The method that a text describes.
 
-    It is `none`, a hook such as `torch-bf16`, or names and settings of busbw_accel joined by +, as
-    in `2d+topk+ratio=0.001`.
+    It is `none`, a hook such as `torch-bf16`, `torchft-diloco`, or names and settings of
+    busbw_accel joined by +, as in `2d+topk+ratio=0.001`.
 
     Raises:
         UsageError: an unknown name or an invalid value.
     """
-    if text == NONE:
+    if text in (NONE, TORCHFT_DILOCO):
         return Method(text)
     if text in HOOKS:
         return Method(text, hook=text.removeprefix("torch-"))
@@ -126,7 +136,7 @@ def _values(word: str, text: str) -> dict[str, object]:
             raise UsageError(
                 f"'{value}' of '{text}' is not a value of {name}", f"give {valid}"
             ) from None
-    choices = ", ".join([NONE, *HOOKS, *WORDS])
+    choices = ", ".join([NONE, *HOOKS, TORCHFT_DILOCO, *WORDS])
     raise UsageError(
         f"'{word}' of '{text}' is not a method",
         f"use {choices}, or join names with +, as in 2d+topk+ratio=0.001",

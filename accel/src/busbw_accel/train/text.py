@@ -11,6 +11,7 @@ from busbw.stats import rounds
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import finding_text, library, machine, text_or_unknown
 from busbw_accel.train.kinds import PlanResult, TrainResult
+from busbw_accel.train.methods import TORCHFT_DILOCO
 from busbw_accel.train.rounds_text import (
     contradiction_text,
     note,
@@ -50,7 +51,7 @@ def header(
     counts = ""
     if iterations:
         steps = f"{spec.iters} iterations of {spec.steps} steps"
-        if any("every=" in method for method in spec.methods):
+        if any("every=" in method or method == TORCHFT_DILOCO for method in spec.methods):
             steps += " or a multiple of every"
         counts = f"; {steps} after {spec.warmup} of warm-up{turns}"
     text = (
