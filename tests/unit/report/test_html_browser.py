@@ -193,7 +193,7 @@ def test_pages_of_other_files_fit_their_windows(
     assert [layout["width"] - layout["window"] for layout in layouts] == [0] * len(views)
     assert [name for layout in layouts[::2] for name in layout["scrolling"]] == []  # phones
     plots = [plot for layout in layouts for plot in layout["plots"]]
-    assert len(plots) == 2 * (4 + 1)  # of the watch and of the prediction
+    assert len(plots) == 2 * (4 + 1 + 1)  # of the watch, the prediction and the plan
     assert [pair for plot in plots for pair in overlapping(plot["texts"])] == []
 
 

@@ -34,7 +34,7 @@ from busbw_accel.cli.train_states import states_options, take_states
 from busbw_accel.train import as_if_network, plan_text
 from busbw_accel.train import transports as transport_table
 from busbw_accel.train.kinds import PlanJob, PlanResult
-from busbw_accel.train.methods import parse_all
+from busbw_accel.train.methods import parse_for_plan
 from busbw_accel.train.names import require_model
 from busbw_accel.train.plan_rounds import Planner, defaults
 from busbw_accel.train.plan_types import PlanSpec
@@ -211,7 +211,7 @@ def command(
     file = result_file(json_name)
     if file is not None:
         check_writable(file, overwrite=force)
-    asked = tuple(method.name for method in parse_all(compare)) if compare else ()
+    asked = tuple(method.name for method in parse_for_plan(compare)) if compare else ()
     rounds = transport_table.parse(transports) if transports else []
     networks = as_if_network.parse_all(network)
     recorded = request.step() if request else None

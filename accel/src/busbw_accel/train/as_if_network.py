@@ -97,7 +97,8 @@ def plan_as_if(plan: Plan, network: AsIfNetwork) -> Plan:
         if reached is not None and exchange.sent is not None:
             factor = network.factor or network.rate / reached
             scaled = _scaled_changes if exchange.local else _scaled
-            exchanges.append(scaled(plan, exchange, exchange.sent / reached, factor))
+            if factor > 0:  # a file may have a rate that no network has
+                exchanges.append(scaled(plan, exchange, exchange.sent / reached, factor))
     return msgspec.structs.replace(plan, exchanges=exchanges)
 
 
@@ -142,7 +143,7 @@ def _faster(
     bucket_s: Sequence[float], buckets: Sequence[Bucket], sent_s: float, factor: float
 ) -> list[float]:
     """The seconds of each bucket; its part of `sent_s` is as large as its part of the bytes."""
-    total = sum(bucket.nbytes for bucket in buckets)
+    total = sum(bucket.nbytes for bucket in buckets) or 1
     return [
         _as_if(took_s, sent_s * bucket.nbytes / total, factor)
         for took_s, bucket in zip(bucket_s, buckets, strict=False)

@@ -6,18 +6,24 @@ from functools import partial
 from statistics import median
 from xml.etree.ElementTree import Element
 
+from busbw.core.rates import BITS_A_BYTE
 from busbw.pattern.training.recorded_step import RecordedStep
+from busbw.ui.html.axes import Scale, Tick, ticks
 from busbw.ui.html.bars import Bar, LimitLine, bar_chart
+from busbw.ui.html.element import tag
+from busbw.ui.html.plot import Guide, Plot, PlotCurve, PlotMark, Point, figure, swatch
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
-from busbw_accel.train import network_picture, plan_text, recorded_text, states_text
+from busbw_accel.train import plan_text, recorded_text, states_text
 from busbw_accel.train import text as train_text
-from busbw_accel.train.as_if_network import parse, plan_as_if
+from busbw_accel.train.as_if_network import parse, plan_as_if, rate_text, reached_rate
+from busbw_accel.train.by_bandwidth import rates, shares
 from busbw_accel.train.kinds import PlanResult, TrainResult
 from busbw_accel.train.plan_types import AS_IS, MeasuredExchange, Plan
 from busbw_accel.train.rounds_text import MS
 from busbw_accel.train.types import TrainRun
 
+LABELS_AT = (30.0, 45.0, 60.0, 75.0)  # % of alone; curves beside each other differ
 STEP_TITLE = "Median step, ms"
 
 
@@ -81,9 +87,49 @@ def plan(result: PlanResult) -> list[Element]:
         below.append(_exchanges(result, assumed, title[0].upper() + title[1:]))
     if not plan_text.is_timed(result):
         return [*parts, table, *below]
-    picture = network_picture.parts(result, result.plan)
     of_whom = "each rank on its own" if result.recorded is None else "on a perfect network"
-    return [*parts, _steps(result.plan, exchanges, of_whom), *picture, table, *below]
+    steps = _steps(result.plan, exchanges, of_whom)
+    return [*parts, steps, *_by_bandwidth(result, result.plan), table, *below]
+
+
+def _by_bandwidth(result: PlanResult, planned: Plan) -> list[Element]:
+    """The predicted share of alone of each recommended method over the bandwidth, and its range."""
+    curves = shares(planned) if plan_text.is_timed(result) else {}
+    if not curves:
+        return []
+    xs = [rate * BITS_A_BYTE / 1e9 for rate in rates()]
+    exchanges = {exchange.transport for exchange in planned.exchanges}
+    reached = max(filter(None, (reached_rate(planned, transport) for transport in exchanges)))
+    plot = Plot(
+        name="bandwidth",
+        title="Which method at which bandwidth, predicted",
+        description=f"The x axis is logarithmic. Curves: {', '.join(curves)}.",
+        unit="% of alone",
+        curves=[
+            PlotCurve(
+                color,
+                "plain",
+                [Point(x, 100 * share, "") for x, share in zip(xs, values, strict=True)],
+                method,
+                LABELS_AT[color % len(LABELS_AT)],
+            )
+            for color, (method, values) in enumerate(curves.items())
+        ],
+        guides=[Guide(None, 100 * planned.target, f"target {100 * planned.target:g} %")],
+        y_text="{:g}".format,
+        linear=True,
+        zero=True,
+        x=Scale("Gbit/s out of a host", _gbit_ticks),
+        marks=[PlotMark(reached * BITS_A_BYTE / 1e9, f"reached here: {rate_text(reached)}")],
+    )
+    items = [tag("li", swatch(color, "plain"), name) for color, name in enumerate(curves)]
+    items.append(tag("li", swatch(None, "mark"), f"reached here: {rate_text(reached)}"))
+    drawn = figure(plot, tag("ul", *items, class_="legend"), "h3")
+    return [tag("div", drawn, class_="plots"), *prose(plan_text.by_bandwidth(result))]
+
+
+def _gbit_ticks(low: float, high: float, limit: int) -> list[Tick]:
+    return [(value, f"{value:g}") for value in ticks(low, high, limit)]
 
 
 def _exchanges(result: PlanResult, planned: Plan, title: str) -> Element:

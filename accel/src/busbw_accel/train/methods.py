@@ -155,3 +155,18 @@ def parse_all(text: str) -> list[Method]:
         fault = f"{twice[0]} twice" if twice else "no method"
         raise UsageError(f"'{text}' names {fault}", "name each once, like none,bf16,2d+int8")
     return [parse(name) for name in names]
+
+
+def parse_for_plan(text: str) -> list[Method]:
+    """As `parse_all`.
+
+    Raises:
+        UsageError: also for torchft's DiLoCo, whose exchange `busbw plan` cannot measure alone.
+    """
+    methods = parse_all(text)
+    if any(method.torchft for method in methods):
+        raise UsageError(
+            f"{TORCHFT_DILOCO} is not measured by busbw plan",
+            f"busbw train MODEL --compare none,{TORCHFT_DILOCO}",
+        )
+    return methods

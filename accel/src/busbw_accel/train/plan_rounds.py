@@ -28,8 +28,7 @@ from busbw_accel.train.types import TrainingRuns
 from busbw_accel.train.variation import parts
 
 # Local steps to compare by default. The fewest that reach the target are recommended, if nothing
-# that exchanges gradients does. In what was recorded, int8 loses
-# nothing on top (train/recorded_losses.csv).
+# that exchanges gradients does. int8 cost nothing on top of them (train/recorded_losses.csv).
 EVERY = (10, 30, 100, 300)
 
 

@@ -6,6 +6,7 @@ from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw_accel.train import as_if_network, recommendation, recorded_text
 from busbw_accel.train import text as train_text
 from busbw_accel.train.as_if_network import rate_text
+from busbw_accel.train.by_bandwidth import ranges
 from busbw_accel.train.kinds import PlanResult
 from busbw_accel.train.plan_types import AS_IS, LOSSES, MeasuredExchange, Plan
 from busbw_accel.train.recorded_losses import NOTE, RECORD, RecordedLoss, recorded_loss
@@ -180,6 +181,7 @@ def footer(result: PlanResult, width: int | None = None) -> str:
     if result.plan:
         text += wrapped(checks(result) + refusal(result), width)
         text += "".join(as_if(result, result.plan, name, width) for name in result.plan.as_if)
+        text += wrapped(by_bandwidth(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
@@ -239,6 +241,18 @@ def as_if(result: PlanResult, plan: Plan, name: str, width: int | None = None) -
     if chosen is None or not is_timed(result):
         return text
     return text + wrapped(_advice(assumed, chosen, PERFECT if result.recorded else ALONE), width)
+
+
+def by_bandwidth(result: PlanResult) -> str:
+    """A line for each range of bandwidths between hosts, with the method that would be recommended;
+    '' without a recommendation.
+    """
+    plan = result.plan
+    found = ranges(plan) if plan and is_timed(result) else []
+    if plan is None or not found:
+        return ""
+    lines = "".join(f"  {span.text(plan.target)}\n" for span in found)
+    return f"\nby bandwidth out of a host, predicted and not measured:\n{lines}"
 
 
 def as_if_title(plan: Plan, name: str) -> str:
@@ -336,9 +350,10 @@ def _local_cost(chosen: MeasuredExchange) -> str:
     found = recorded_loss(chosen.method)
     cost = "what it costs in loss is not recorded"
     if found:
+        above = _percent_loss(found).lstrip("+")
         cost = (
-            "the loss of a small language model was"
-            f" {_percent_loss(found).lstrip('+')} % above plain DDP's after 600 steps ({RECORD})"
+            f"the loss of a small language model was {above} % above plain DDP's after 600 steps"
+            f" ({RECORD})"
         )
     return (
         f"this is another training, in which ranks train by themselves: {cost}; compare the losses"

@@ -164,8 +164,8 @@ class MeasuredExchange(msgspec.Struct):
     @property
     def exchange_s(self) -> float:
         """Seconds of an exchange of all gradients, or in local steps of all parameters."""
-        change_s = fmean(measured.change_s for measured in self.rounds) if self.local else 0.0
-        return sum(self.bucket_s) + change_s
+        changes_s = [measured.change_s for measured in self.rounds] or [0.0]
+        return sum(self.bucket_s) + fmean(changes_s)
 
     @property
     def sent(self) -> float | None:

@@ -53,3 +53,11 @@ def test_local_steps_are_refused_where_their_optimizer_is_unknown(
         "hint: put it into the training: busbw_accel.attach(model,"
         " busbw_accel.Settings(method='int8', every=30), optimizer=optimizer)\n"
     )
+
+
+def test_the_diloco_of_torchft_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(["plan", "mlp-small", "--compare", "none,torchft-diloco"]) == 2
+    assert capsys.readouterr().err == (
+        "error: torchft-diloco is not measured by busbw plan\n\n"
+        "hint: busbw train MODEL --compare none,torchft-diloco\n"
+    )

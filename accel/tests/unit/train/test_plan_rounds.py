@@ -139,6 +139,30 @@ def test_exchanges_of_all_transports_are_in_one_plan_and_checked_as_asked(
     assert "NCCL_ALGO" not in os.environ, "variables of a transport are set while it is measured"
 
 
+def test_local_steps_that_differ_in_every_share_one_exchange_of_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan_rounds, "recommended", lambda plan: plan.exchanges[1])
+    result = planner(
+        monkeypatch, "none", "int8+every=2", "int8+every=6+fragments=2+delay=1", target=1e-4
+    ).run(transports.parse("as-is"), "none")
+    assert result.plan is not None
+    *_, two, six = result.plan.exchanges
+    assert two.local is not None and six.local is not None
+    assert (two.local.every, six.local.every) == (2, 6)
+    assert (six.local.fragments, six.local.delay) == (2, 1)
+    assert two.code.endswith("every=2), optimizer=optimizer)")
+    for exchange in (two, six):
+        assert len(exchange.rounds) == 2
+        assert all(measured.change_s > 0 for measured in exchange.rounds)
+    result = planner(monkeypatch, "int8+every=2", "int8+every=6", target=1e-4).run(
+        transports.parse("as-is"), "none"
+    )
+    assert result.plan is not None
+    two, six = result.plan.exchanges
+    assert two.rounds == six.rounds
+
+
 def test_contradictory_plans_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_rounds, "recommended", lambda _: None)
     plan = planner(monkeypatch, "int8", target=1e-4).run(transports.parse("as-is"), "best").plan

@@ -5,8 +5,8 @@ import pytest
 
 from busbw.cli.terminal import COLUMNS
 from busbw.report.registry import render
-from busbw_accel.train import plan_text, recorded_text
-from busbw_accel.train.plan_types import ExchangeRound, MeasuredExchange
+from busbw_accel.train import html, plan_text, recorded_text
+from busbw_accel.train.plan_types import ExchangeRound, LocalExchange, MeasuredExchange
 
 
 def test_the_whole_text(planned, golden):
@@ -249,3 +249,34 @@ def test_a_plan_as_if_the_network_were_another(planned):
     assert plan_text.as_if(planned, planned.plan, "2x") == (
         "\nas if the network were 2x as fast: unknown, since nothing leaves a host\n"
     )
+
+
+def test_the_report_draws_each_recommended_method_over_the_bandwidth(planned):
+    drawn = [part for part in html.plan(planned) if part.get("class") == "plots"]
+    (figure,) = drawn
+    text = "".join(figure.itertext())
+    assert "Which method at which bandwidth, predicted" in text
+    wide = figure.find(".//svg[@class='plot wide']")
+    labels = [label.text for label in wide.iterfind(".//g/text[@class='words']")]
+    assert labels == ["target 90 %", "none", "int8"]
+    assert len(wide.findall(".//path[@class='line']")) == 2
+    for exchange in planned.plan.exchanges:
+        exchange.counted = 0.0  # as on one host
+    assert not [part for part in html.plan(planned) if part.get("class") == "plots"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [
+        ("int8+every=30", "the loss of a small language model was 11.9 +-1.2 % above plain DDP's"),
+        ("int8+every=31", "what it costs in loss is not recorded"),
+    ],
+)
+def test_local_steps_are_recommended_with_what_they_cost(planned, name, cost):
+    plan = planned.plan
+    none = plan.exchanges[0]
+    nothing = [0.0] * len(none.bucket_s)
+    plan.exchanges = [MeasuredExchange("as-is", name, 6, nothing, local=LocalExchange(30))]
+    text = plan_text.advice(planned)
+    assert f"the least lossy that reaches 90 %: {name}, " in text
+    assert f"ranks train by themselves: {cost}" in text

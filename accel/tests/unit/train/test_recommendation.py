@@ -1,6 +1,8 @@
 """The exchange that a plan recommends, given how far its figures vary."""
 
-from busbw_accel.methods import LEAST_FIRST
+import pytest
+
+from busbw_accel.methods import APART, LEAST_FIRST
 from busbw_accel.train import recommendation
 from busbw_accel.train.plan_types import (
     LOSSES,
@@ -9,6 +11,7 @@ from busbw_accel.train.plan_types import (
     CheckRound,
     ExchangeRound,
     LayoutRound,
+    LocalExchange,
     MeasuredExchange,
     Plan,
     PlanRun,
@@ -205,3 +208,37 @@ def test_a_training_run_can_contradict_too() -> None:
     )
     old.alone_s = 1.6
     assert len(recommendation.contradictions(old)) == 1
+
+
+def apart(every: int, change_s: float, *, fragments: int = 1, delay: int = 0) -> MeasuredExchange:
+    """Local steps, whose exchange takes a tenth of its time from backward."""
+    return MeasuredExchange(
+        "as-is",
+        f"int8+every={every}",
+        APART,
+        [0.0],
+        rounds=[ExchangeRound([0.0], [0.0], change_s, change_s / 10)],
+        local=LocalExchange(every, fragments, delay),
+    )
+
+
+def test_local_steps_wait_for_their_exchange_once_in_every_steps() -> None:
+    exchanges = {
+        0.1: apart(10, 1.0),
+        0.02: apart(30, 0.6),
+        # each of three fragments takes 0.4 s, 0.2 s of it while two steps of 0.1 s go on
+        0.06: apart(10, 1.2, fragments=3, delay=2),
+        # hidden by six steps; its computation is not
+        0.012: apart(10, 1.2, fragments=3, delay=6),
+    }
+    plan = in_rounds(*exchanges.values(), alone_s=(0.1,))
+    for exposed_s, exchange in exchanges.items():
+        assert plan.exposed_s(exchange) == pytest.approx(exposed_s)
+
+
+def test_local_steps_are_the_last_choice_and_the_fewest_that_reach_the_target() -> None:
+    none, topk = exposing("none", 0, 0.5), exposing("topk", 4, 0.2)
+    variants = [apart(every, 0.5) for every in (10, 30, 100, 300)]  # 67, 86, 95.2 and 98 %
+    assert recommended(in_rounds(none, topk, *variants, alone_s=(0.1,))) is variants[2]
+    fast = exposing("topk", 4, 0.001)
+    assert recommended(in_rounds(none, fast, *variants, alone_s=(0.1,))) is fast

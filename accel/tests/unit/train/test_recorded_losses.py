@@ -30,4 +30,5 @@ def test_a_method_is_found_by_what_it_does():
     assert recorded_loss("int8")
     assert recorded_loss("int8+host") == recorded_loss("int8")
     assert recorded_loss("matrix_rank=8+powersgd") == recorded_loss("powersgd+matrix_rank=8")
+    assert recorded_loss("int8+every=30")
     assert recorded_loss("topk+ratio=0.02") is recorded_loss("of another version") is None

@@ -32,14 +32,15 @@ class Point:
 class PlotCurve:
     """The points of one series from left to right.
 
-    `color` is a number of style.css; `kind` is the class that chooses strokes and marker.
-    `label` is a text beside a point of the curve.
+    `color` is a number of style.css; `kind` is the class that chooses strokes and marker. `label`
+    stands beside the first point that is not below `label_y`, in wide plots.
     """
 
     color: int
     kind: str
     points: list[Point]
-    label: tuple[Point, str] | None = None
+    label: str = ""
+    label_y: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,8 @@ def draw(plot: Plot, form: PlotFormat) -> Element:
     add(svg, *_grid(plot, form, x, y), *_guides(plot, x, y))
     add(svg, *(_mark(mark, x, y, notes=form.notes) for mark in plot.marks))
     add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
-    return add(svg, *(_curve_label(curve, x, y) for curve in plot.curves))
+    labeled = [curve for curve in plot.curves if curve.label and form is WIDE]
+    return add(svg, *(_label(curve, x, y) for curve in labeled))
 
 
 def _axes(plot: Plot, form: PlotFormat) -> tuple[Axis, Axis]:
@@ -230,12 +232,10 @@ def _curve(curve: PlotCurve, x: Axis, y: Axis, notes: bool) -> Element:
     return group
 
 
-def _curve_label(curve: PlotCurve, x: Axis, y: Axis) -> Element | None:
-    if curve.label is None:
-        return None
-    point, name = curve.label
-    words = _text(x.at(point.x) + 8, y.at(point.y) + 4, name, "words")
-    return tag("g", words, class_=_colored("rule", curve.color))
+def _label(curve: PlotCurve, x: Axis, y: Axis) -> Element:
+    at = next((point for point in curve.points if point.y >= curve.label_y), curve.points[-1])
+    label = _text(x.at(at.x) + 8, y.at(at.y) + 4, curve.label, "words")
+    return tag("g", label, class_=_colored("rule", curve.color))
 
 
 def _interval(x: float, low: float, high: float) -> str:
