@@ -14,7 +14,7 @@ import pytest
 
 from busbw.moe.draws import draw
 from busbw.moe.routing import UNIFORM, Routing
-from busbw.moe.volumes import volumes
+from busbw.moe.volumes import DISPATCH, volumes
 
 pytestmark = [
     pytest.mark.netlab,
@@ -47,8 +47,8 @@ def test_bound_is_that_of_the_bytes_between_hosts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(file.read_text())["rows"]
     ids = draw(Routing(UNIFORM), 1, 2, 256, 8, 2)
-    moved = volumes(ids, 8, 1024).rows
-    between_bytes = max(moved[0][1], moved[1][0]) * 1024
+    moved = volumes(ids, 8, 1024).matrix(DISPATCH)
+    between_bytes = max(moved[0][1], moved[1][0])
     assert [row["direction"] for row in rows] == ["dispatch", "combine"]
     for row in rows:
         assert row["wrong"] == 0
