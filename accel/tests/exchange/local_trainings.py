@@ -1,31 +1,21 @@
 """Scenarios of trainings with local steps, on every rank of a job."""
 
-import contextlib
 import copy
-import json
-import os
-import signal
-import time
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from exchanges import digest, two_d
+from local_faults import error_of, refused
 from local_models import EVERY, NESTEROV, attached_to, flat, sgd, start
 from torch import nn
-from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from trainings import DEVICE, batch, model, parameters, settings, step_of, wrapped
 
 import busbw_accel
-from busbw.core.errors import BusbwError
-from busbw_accel import heartbeat
 
 ROUNDS = 4
 # the parameters of each of three fragments of the model, by the beginning of their names
@@ -282,14 +272,6 @@ def other_kinds() -> dict[str, Any]:
     }
 
 
-def _error(act: Callable[[], object]) -> str:
-    try:
-        act()
-    except BusbwError as error:
-        return error.render()
-    return "nothing happened"
-
-
 def faults() -> dict[str, str]:
     """What each rank says of a fault of one rank, and what it applied before that."""
     rank, last = dist.get_rank(), dist.get_rank() == dist.get_world_size() - 1
@@ -297,19 +279,19 @@ def faults() -> dict[str, str]:
     # another `every`
     net = wrapped(model())
     optimizer = sgd(net)
-    said["other every"] = _error(lambda: attached_to(net, optimizer, every=EVERY + last))
-    said["no optimizer"] = _error(lambda: busbw_accel.attach(wrapped(model()), settings(every=2)))
-    said["strange optimizer"] = _error(
+    said["other every"] = error_of(lambda: attached_to(net, optimizer, every=EVERY + last))
+    said["no optimizer"] = error_of(lambda: busbw_accel.attach(wrapped(model()), settings(every=2)))
+    said["strange optimizer"] = error_of(
         lambda: busbw_accel.attach(wrapped(model()), settings(every=2), optimizer=sgd(model()))
     )
-    said |= _refused()
-    said["fully_shard"] = _error(_sharded)
-    said["offload"] = _error(
+    said |= refused()
+    said["fully_shard"] = error_of(_sharded)
+    said["offload"] = error_of(
         lambda: busbw_accel.offload(
             net, torch.optim.AdamW(net.parameters()), max_norm=None, exchange=settings(every=2)
         )
     )
-    said["fragments"] = _error(lambda: start(every=90, fragments=9))
+    said["fragments"] = error_of(lambda: start(every=90, fragments=9))
 
     def steps(number: int, harm: Callable[[nn.Module], object], **words: Any) -> str:
         net, optimizer, attached = start(**words)
@@ -323,7 +305,7 @@ def faults() -> dict[str, str]:
             for at in range(number):
                 step_of(net, optimizer, EVERY + at)
 
-        text = _error(act)
+        text = error_of(act)
         assert _outer(attached) == before, "nothing is applied"
         attached.close()
         return text
@@ -338,43 +320,6 @@ def faults() -> dict[str, str]:
     said["other parameters"] = _other_outer()
     said["uneven"] = _uneven(rank)
     return said
-
-
-def _refused() -> dict[str, str]:
-    """What attach and the first steps say of optimizers whose steps are not those of each rank."""
-    net = wrapped(model())
-    few, rest = (torch.optim.SGD(part, lr=0.1) for part in _halves(net))
-
-    class Wrapper:
-        def __init__(self) -> None:
-            self.param_groups = few.param_groups
-
-    said = {}
-    for name, optimizer in {
-        "two optimizers": [few, rest],
-        "wrapper": Wrapper(),
-        "zero": ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=0.1),
-    }.items():
-        said[name] = _error(
-            lambda optimizer=optimizer: busbw_accel.attach(
-                net, settings(every=2), optimizer=optimizer
-            )
-        )
-    attached = attached_to(net, few)
-    said["twice"] = _error(lambda: attached_to(net, few))
-    with Join([net]):
-        said["Join"] = _error(lambda: step_of(net, few, 0))
-    step_of(net, rest, 0)
-    before = flat(net)
-    said["no step"] = _error(attached.exchange_now)
-    assert torch.equal(flat(net), before), "what another optimizer has trained stays"
-    attached.close()
-    return said
-
-
-def _halves(net: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    parts = list(net.parameters())
-    return parts[::2], parts[1::2]
 
 
 def _sharded() -> None:
@@ -395,7 +340,7 @@ def _other_outer() -> str:
         for number in range(EVERY):
             step_of(net, optimizer, number)
 
-    text = _error(act)
+    text = error_of(act)
     attached.close()
     return text
 
@@ -405,7 +350,7 @@ def _uneven(rank: int) -> str:
     net, optimizer, attached = start()
     for number in range(3 - (rank == 0)):
         step_of(net, optimizer, number)
-    text = _error(attached.exchange_now)
+    text = error_of(attached.exchange_now)
     attached.close()
     return text
 
@@ -432,74 +377,3 @@ def skipped() -> dict[str, Any]:
     result = {"batches": number, "steps": attached.steps, "digest": parameters(net)}
     attached.close()
     return result
-
-
-def absent() -> str:
-    """The last rank lives, and does not come to the second exchange of parameters."""
-    return _without_last(every=EVERY)
-
-
-def absent_from_gradients() -> str:
-    """As `absent`, of the gradients of a step."""
-    return _without_last(method="int8")
-
-
-def _without_last(**words: Any) -> str:
-    net = wrapped(model())
-    optimizer = sgd(net)
-    limit = timedelta(seconds=2)
-    busbw_accel.attach(net, settings(**words), optimizer=optimizer, timeout=limit)
-    last = dist.get_rank() == dist.get_world_size() - 1
-    for number in range(2 * EVERY - last):
-        try:
-            step_of(net, optimizer, number)
-        except RuntimeError as error:
-            print(json.dumps({"absent": str(error)}), flush=True)
-            os._exit(0)
-    with contextlib.suppress(RuntimeError):
-        dist.barrier()  # until the others have ended
-    return "nothing happened"
-
-
-def store_stopped() -> str:
-    """The process with the rendezvous store stops, as behind a broken link, and the last rank does
-    not come to the exchange: the others say what does not answer.
-    """
-    heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
-    net = wrapped(model())
-    optimizer = sgd(net)
-    limit = timedelta(seconds=2)
-    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=limit)
-    last = dist.get_rank() == dist.get_world_size() - 1
-    ranks = [0] * dist.get_world_size()
-    dist.all_gather_object(ranks, os.getpid())
-    parent = os.getppid()
-    started = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    (store,) = set(map(int, started)) - set(ranks)
-    for number in range(EVERY - last):
-        if number == EVERY - 1 and dist.get_rank() == 0:
-            os.kill(store, signal.SIGSTOP)
-        try:
-            step_of(net, optimizer, number)
-        except RuntimeError as error:
-            print(json.dumps({"stopped": str(error)}), flush=True)
-            time.sleep(4)  # the other rank has found the same by then
-            os.kill(store, signal.SIGCONT)
-            os._exit(0)
-    with contextlib.suppress(RuntimeError):
-        dist.barrier()  # until the others have ended
-    return "nothing happened"
-
-
-def lost() -> str:
-    """The last rank goes away before an exchange; the others say who it was."""
-    net, optimizer, _ = start(method="int8", fragments=2, delay=1)
-    for number in range(3 * EVERY):
-        if number == 2 * EVERY and dist.get_rank() == dist.get_world_size() - 1:
-            os._exit(7)
-        try:
-            step_of(net, optimizer, number)
-        except RuntimeError as error:
-            print(f'{{"lost": "{str(error).splitlines()[0][:200]}"}}', flush=True)
-            os._exit(0)
-    return "nothing happened"

@@ -152,7 +152,7 @@ def test_a_skipped_step_does_not_count(job):
 
 
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
-    results = jobs.run(tmp_path, "local_trainings", ["lost"], 3)
+    results = jobs.run(tmp_path, "local_faults", ["lost"], 3)
     assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
     for result in results[:2]:
         assert "lost: rank 2 on host0 (" in result["lost"]
@@ -160,14 +160,14 @@ def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
 
 @pytest.mark.parametrize("scenario", ["absent", "absent_from_gradients"])
 def test_a_rank_that_lives_and_does_not_come_is_named_by_the_others(scenario, tmp_path):
-    results = jobs.run(tmp_path, "local_trainings", [scenario], 3)
+    results = jobs.run(tmp_path, "local_faults", [scenario], 3)
     for result in results[:2]:
         assert "all ranks are alive, but not all came to it: rank 2 on host0" in result["absent"]
         assert " began fewer exchanges" in result["absent"]
 
 
 def test_ranks_that_do_not_reach_the_rendezvous_store_end_too(tmp_path):
-    results = jobs.run(tmp_path, "local_trainings", ["store_stopped"], 3)
+    results = jobs.run(tmp_path, "local_faults", ["store_stopped"], 3)
     said = "lost: rank 0 or its launcher, which has the rendezvous store (no answer in 2.4 s)"
     for result in results[:2]:
         assert said in result["stopped"]
