@@ -87,7 +87,7 @@ def train(
     """
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
-    own = not (name == "none" or name.startswith("torch-"))
+    own = not (name == "none" or name.startswith("torch"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=asked.rate)
     wrapped = wrap(
         model,
