@@ -55,7 +55,7 @@ def job(request, tmp_path_factory):
     return jobs.all_well(jobs.run(folder, "shard_trainings", names, ranks, ranks))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_gpus_trainings_learn_with_equal_parameters(tmp_path):
     names = ["plain", "same", *TRAININGS, "gathered", "accumulated", "policies", "divided"]
     results = jobs.all_well(jobs.run(tmp_path, "shard_trainings", names, 2, 2, ACCEL_DEVICE="cuda"))

@@ -1,6 +1,6 @@
-"""Coded gradients over NCCL: the scenarios of ../exchange, with a rank on each of two GPUs. Its
-kernels are compared with torch in ../unit/exchange/test_exact.py, and exchanges from host memory in
-../exchange/test_host_staging.py, both on GPUs where there are some.
+"""Coded gradients over NCCL: the scenarios of ../exchange, between two ranks that may share a GPU.
+Its kernels are compared with torch in ../unit/exchange/test_exact.py, and exchanges from host
+memory in ../exchange/test_host_staging.py, both on GPUs where there are some.
 """
 
 from pathlib import Path
@@ -10,12 +10,10 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+pytestmark = [pytest.mark.gpu, pytest.mark.torch, pytest.mark.usefixtures("gpus")]
 
 
-def test_averages_and_trainings_have_the_bits_of_plain_gradients(gpus: int, tmp_path: Path) -> None:
-    if gpus < 2:
-        pytest.skip(f"needs 2 GPUs; there are {gpus}")
+def test_averages_and_trainings_have_the_bits_of_plain_gradients(tmp_path: Path) -> None:
     scenarios = ["averages", "halves", "trainings", "damaged"]
     results = jobs.all_well(
         jobs.run(tmp_path, "exact_gradients", scenarios, 2, 2, ACCEL_DEVICE="cuda")

@@ -1,4 +1,6 @@
-"""Fully sharded trainings over NCCL, which use several streams, with a rank on each of two GPUs."""
+"""Fully sharded trainings over NCCL, which use several streams, between two ranks that may share
+a GPU.
+"""
 
 from pathlib import Path
 
@@ -7,12 +9,10 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+pytestmark = [pytest.mark.gpu, pytest.mark.torch, pytest.mark.usefixtures("gpus")]
 
 
-def test_gradients_that_add_up_are_those_of_fsdp(gpus: int, tmp_path: Path) -> None:
-    if gpus < 2:
-        pytest.skip(f"needs 2 GPUs; there are {gpus}")
+def test_gradients_that_add_up_are_those_of_fsdp(tmp_path: Path) -> None:
     scenario = str(Path(__file__).with_name("sharded_sums.py"))
     for result in jobs.all_well(
         jobs.run(tmp_path, scenario, ["sums_of_gradients"], 2, 2, ACCEL_DEVICE="cuda")
