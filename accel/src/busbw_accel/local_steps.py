@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw_accel.attachment import Attachment
-from busbw_accel.codecs.base import ring_bytes
+from busbw_accel.codecs.base import is_finite, ring_bytes
 from busbw_accel.comm_worker import CommWorker
 from busbw_accel.outer_optimizer import OuterBucket, fragments_of, load, parameters_of, renew, save
 
@@ -371,8 +371,8 @@ class LocalSteps(Attachment):
 
 def _all_finite(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     """Whether all elements are finite, on the device."""
-    norms = [torch.linalg.vector_norm(tensor, ord=torch.inf) for tensor in tensors]
-    return torch.stack([torch.ones((), device=device), *norms]).isfinite().all()
+    finite = [is_finite(tensor) for tensor in tensors]
+    return torch.stack([torch.ones((), device=device).bool(), *finite]).all()
 
 
 def _are_equal(reports: list[list[int]], *columns: int) -> bool:

@@ -114,6 +114,12 @@ def sum_rows(rows: torch.Tensor) -> torch.Tensor:
     return total
 
 
+def is_finite(part: torch.Tensor) -> torch.Tensor:
+    """Whether all elements are, on the device."""
+    # On CPUs a norm with ord=inf, which is not vectorized, takes 17 times as long.
+    return torch.stack(torch.aminmax(part)).isfinite().all()
+
+
 def keep(state: State, residuals: State, result: torch.Tensor) -> None:
     """Keep `residuals` for the next step.
 
@@ -121,7 +127,7 @@ def keep(state: State, residuals: State, result: torch.Tensor) -> None:
     result, in the format of the gradient, is the same on every rank. So the decision, which is made
     on the device, is the same too.
     """
-    finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
+    finite = is_finite(result)
     for name, residual in residuals.items():
         state[name] = torch.where(finite, residual, state.get(name, 0.0))
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 
-from busbw_accel.codecs.base import State, carried
+from busbw_accel.codecs.base import State, carried, is_finite
 from busbw_accel.communicator import Communicator
 
 # A matrix is factored if it has this many times the elements of both factors
@@ -160,7 +160,7 @@ def multiply(
         torch._foreach_copy_(parts.stretches(result), list(others.split(lengths)))
         torch._foreach_zero_(parts.stretches(total))
     part.copy_(result)
-    return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
+    return ~is_finite(part)
 
 
 def next_basis(

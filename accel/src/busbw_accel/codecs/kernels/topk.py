@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from busbw_accel.codecs import sparse_packing
-from busbw_accel.codecs.base import CORRECTION, FAR, FILL, STEP_TURN, TURN, State
+from busbw_accel.codecs.base import CORRECTION, FAR, FILL, STEP_TURN, TURN, State, is_finite
 from busbw_accel.codecs.kernels.averaging import exact, share
 from busbw_accel.codecs.kernels.not_finite import note_not_finite
 
@@ -346,5 +346,5 @@ def add(every: torch.Tensor, part: torch.Tensor, room: int, fmt: str) -> torch.T
         )
     if out is not part:
         part.copy_(out)
-        wrong |= ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
+        wrong |= ~is_finite(part)
     return wrong
