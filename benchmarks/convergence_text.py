@@ -4,10 +4,11 @@
 Run on every rank, with the variables of torchrun: by gpu_hosts.py, so that steps include their
 link. A byte-level GPT learns the help topics that come with Python; every tenth part of them is
 kept for the test. A method has the same initial parameters and batches as the dense run of its
-seed; AdamW, after a warm-up with a constant rate, or with --decay one that falls to LAST of it by a
-cosine. Prints the share of the test's bytes predicted correctly at the end, the loss, and the steps
-and seconds until the dense runs' mean at SHARE of their steps is first reached. A training is
-measured every EVERY steps; the time of measuring does not count.
+seed, and --dense steps in common with it; AdamW, after a warm-up with a constant rate, or with
+--decay one that falls to LAST of it by a cosine. Prints the share of the test's bytes predicted
+correctly at the end, the loss, and the steps and seconds until the dense runs' mean at SHARE of
+their steps is first reached. A training is measured every EVERY steps; the time of measuring does
+not count.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import torch.distributed as dist
 from convergence import interval
 from torch import nn
 
-from busbw_accel.train.bench import wrap
+from busbw_accel.train.bench import WrappedModel, wrap
 from busbw_accel.train.loop import scaler_for
 from busbw_accel.train.methods import parse
 from busbw_accel.train.models import Gpt
@@ -79,6 +80,19 @@ def rate_at(step: int, asked: argparse.Namespace) -> float:
     return rate
 
 
+def with_method(
+    model: nn.Module,
+    name: str,
+    asked: argparse.Namespace,
+    device: torch.device,
+    optimizer: torch.optim.Optimizer,
+) -> WrappedModel:
+    """The model under DistributedDataParallel with a method."""
+    small = "" if name == "none" or name.startswith("torch") else SMALL
+    scaler = scaler_for("fp32", device)
+    return wrap(model, parse(name + small), device, asked.bucket_mb, scaler, optimizer)
+
+
 def train(
     name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device
 ) -> dict[str, Any]:
@@ -87,23 +101,22 @@ def train(
     """
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
-    own = not (name == "none" or name.startswith("torch"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=asked.rate)
-    wrapped = wrap(
-        model,
-        parse(name + SMALL * own),
-        device,
-        asked.bucket_mb,
-        scaler_for("fp32", device),
-        optimizer,
-    )
+    wrapped = None
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_at(step, asked))
     made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     right: list[float] = []
     bits: list[float] = []
     seconds: list[float] = []
     taken = 0.0
-    for _ in range(asked.steps // EVERY):
+    for step in range(0, asked.steps, EVERY):
+        if step in (0, asked.dense):
+            if wrapped is not None:
+                wrapped.close()
+            wrapped = with_method(
+                model, name if step == asked.dense else "none", asked, device, optimizer
+            )
+        assert wrapped is not None
         dist.barrier()
         begun = time.perf_counter()
         for _ in range(EVERY):
@@ -124,7 +137,8 @@ def train(
             float(nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())) / math.log(2)
         )
         seconds.append(taken)
-    sent = wrapped.mark() / asked.steps if own else None
+    assert wrapped is not None
+    sent = wrapped.mark() / (asked.steps - asked.dense) if wrapped.attached else None
     wrapped.close()
     return {"right": right, "bits": bits, "seconds": seconds, "sent": sent}
 
@@ -213,6 +227,7 @@ def main() -> int:
     )
     parser.add_argument("--rate", type=float, default=RATE, help="of AdamW")
     parser.add_argument("--decay", action="store_true")
+    parser.add_argument("--dense", type=int, default=0, help="steps by plain DDP before a method")
     asked = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
@@ -225,7 +240,7 @@ def main() -> int:
         train(
             names[-1],
             99,
-            argparse.Namespace(**{**vars(asked), "steps": 2 * EVERY}),
+            argparse.Namespace(**{**vars(asked), "steps": 2 * EVERY, "dense": 0}),
             samples,
             device,
         )  # kernels are compiled, caches filled

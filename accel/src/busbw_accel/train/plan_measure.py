@@ -221,6 +221,8 @@ class Survey:
             self._replay(wrapped.hook, buckets)
         local = wrapped.attached if isinstance(wrapped.attached, LocalSteps) else None
         if local:
+            optimizer.zero_grad(set_to_none=True)
+            optimizer.step()  # local steps begin with the parameters before it, which all ranks share
             self._exchange_change(local, optimizer, buckets)
         counted = wrapped.mark()
         took, busy = zip(
@@ -247,7 +249,6 @@ class Survey:
 
         Returns the seconds and the CPU time as `_replay` does.
         """
-        optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             for bucket in buckets:
                 bucket.put_back(self._memory)
@@ -256,7 +257,7 @@ class Survey:
                     parameter.sub_(gradient, alpha=LEARNING_RATE)
 
         def exchange() -> None:
-            optimizer.step()  # changes nothing without gradients; attach counts it
+            optimizer.step()  # without gradients it changes nothing; attach counts it
             attached.exchange_now()
 
         took, busy = self._timed(exchange)
