@@ -26,7 +26,8 @@ def test_local_steps_are_recommended_and_checked_where_no_gradients_reach_the_ta
         netlab.limit(host, RATE_MBIT)
     first, second = two_hosts.hosts
     file = tmp_path / "plan.json"
-    words = "plan mlp-small --batch-size 2 --warmup 1 --steps 20 --iters 1 --rounds 1".split()
+    words = ["plan", "mlp-small", "--batch-size", "2", "--warmup", "1", "--steps", "20"]
+    words += ["--iters", "1", "--rounds", "1"]
     words += ["--compare", f"int8,{LOCAL}", "--try", "as-is", "--bucket-mb", "25"]
     words += ["--target", f"{TARGET:.0%}", "--hosts", f"{first.address}:1,{second.address}:1"]
     argv = first.enter(warm_python, "-m", "busbw", *words, "--ifname", "10.77.0.0/24")

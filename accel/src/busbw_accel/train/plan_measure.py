@@ -222,7 +222,7 @@ class Survey:
         local = wrapped.attached if isinstance(wrapped.attached, LocalSteps) else None
         if local:
             optimizer.zero_grad(set_to_none=True)
-            optimizer.step()  # local steps begin with the parameters before it, which all ranks share
+            optimizer.step()  # local steps begin before it, with parameters that all ranks share
             self._exchange_change(local, optimizer, buckets)
         counted = wrapped.mark()
         took, busy = zip(
