@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import cache
 
 from busbw.core import native
-from busbw.core.errors import NoMeasurement
 
 HANDLE_BYTES = 128
 _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
@@ -24,28 +23,21 @@ class Numbers(ctypes.Structure):
 
 
 _FUNCTIONS = {
-    "open": (_Pointer, (_Number, _Pointer, native.Room)),
-    "join": (ctypes.c_int, (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, native.Room)),
-    "post": (None, (_Pointer, _Pointer, _Size, _Number, Numbers, _Number)),
-    "wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, native.Room)),
-    "error": (ctypes.c_int, (_Pointer, native.Room)),
-    "close": (None, (_Pointer,)),
+    "busbw_exchange_open": (_Pointer, (_Number, _Pointer, native.Room)),
+    "busbw_exchange_join": (
+        ctypes.c_int,
+        (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, native.Room),
+    ),
+    "busbw_exchange_post": (None, (_Pointer, _Pointer, _Size, _Number, Numbers, _Number)),
+    "busbw_exchange_wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, native.Room)),
+    "busbw_exchange_error": (ctypes.c_int, (_Pointer, native.Room)),
+    "busbw_exchange_close": (None, (_Pointer,)),
 }
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    path = native.find()
-    try:
-        library = ctypes.CDLL(str(path))
-        for name, (result, takes) in _FUNCTIONS.items():
-            function = getattr(library, f"busbw_exchange_{name}")
-            function.restype, function.argtypes = result, takes
-    except (OSError, AttributeError) as error:
-        raise NoMeasurement(
-            f"{path} does not support exchanges: {error}", native.install()
-        ) from error
-    return library
+    return native.load(native.find(), _FUNCTIONS, "support exchanges")
 
 
 class ExchangeSession:

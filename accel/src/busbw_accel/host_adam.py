@@ -96,23 +96,18 @@ class States:
     square: torch.Tensor
 
 
+_FUNCTIONS = {
+    "busbw_adam_open": (_Pointer, (ctypes.c_uint32, native.Room)),
+    "busbw_adam_update": (ctypes.c_int, (_Pointer, _Pointer, _Pointer, _Pointer, native.Room)),
+    "busbw_adam_close": (None, (_Pointer,)),
+}
+
+
 @cache
 def _library() -> ctypes.CDLL | None:
     """busbw-native; None where it is not installed."""
     path = native.find_optional()
-    if path is None:
-        return None
-    try:
-        library = ctypes.CDLL(str(path))
-        library.busbw_adam_open.restype = _Pointer
-        library.busbw_adam_open.argtypes = (ctypes.c_uint32, native.Room)
-        library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, _Pointer, native.Room)
-        library.busbw_adam_close.argtypes = (_Pointer,)
-    except (OSError, AttributeError) as error:
-        raise NoMeasurement(
-            f"{path} does not support updates: {error}", native.install()
-        ) from error
-    return library
+    return native.load(path, _FUNCTIONS, "support updates") if path else None
 
 
 class HostAdam:

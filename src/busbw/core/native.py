@@ -3,13 +3,16 @@
 import ctypes
 import os
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from busbw.core.errors import NoMeasurement
 
 PACKAGE, LIBRARY = "busbw_native", "plugin/libplugin.so"
 OWN_VARIABLE = "BUSBW_PLUGIN"
+Signature = tuple[Any, tuple[Any, ...]]  # what a C function returns, and what it takes
 
 
 def install(option: str = "") -> str:
@@ -59,6 +62,26 @@ def _find_installed() -> Path:
             f"busbw-native in {folders[0]} has no {LIBRARY}", install("--force-reinstall")
         )
     return path
+
+
+def load(path: Path, functions: Mapping[str, Signature], purpose: str) -> ctypes.CDLL:
+    """The library with these functions.
+
+    NoMeasurement if it cannot be loaded or lacks one; `purpose`: what it then cannot do.
+    """
+    try:
+        library = ctypes.CDLL(str(path))
+        declare(library, functions)
+    except (OSError, AttributeError) as error:
+        raise NoMeasurement(f"{path} does not {purpose}: {error}", install()) from error
+    return library
+
+
+def declare(library: ctypes.CDLL, functions: Mapping[str, Signature]) -> None:
+    """Set the types of functions; AttributeError if the library lacks one."""
+    for name, (returns, takes) in functions.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = returns, takes
 
 
 class Room(ctypes.Structure):

@@ -9,10 +9,9 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.version import __version__
 
 UPGRADE = native.install("--upgrade")
-Signature = tuple[Any, tuple[Any, ...]]  # what a C function returns, and what it takes
 
 
-def library(functions: Mapping[str, Signature]) -> Any:
+def library(functions: Mapping[str, native.Signature]) -> Any:
     """busbw-native with these functions.
 
     NoMeasurement if it is not on this host, or is of another version or build.
@@ -27,9 +26,7 @@ def library(functions: Mapping[str, Signature]) -> Any:
     if version != __version__:
         raise NoMeasurement(f"busbw-native is {version}, and busbw is {__version__}", UPGRADE)
     try:
-        for name, (returns, takes) in functions.items():
-            function = getattr(loaded, name)
-            function.restype, function.argtypes = returns, takes
+        native.declare(loaded, functions)
     except AttributeError as error:
         raise of_another_build(str(error)) from error
     return loaded

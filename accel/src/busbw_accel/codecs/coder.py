@@ -9,10 +9,17 @@ from functools import cache
 import torch
 
 from busbw.core import native
-from busbw.core.errors import NoMeasurement
 from busbw_accel.codecs import exponents, kernels
 
 _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
+_FUNCTIONS = {
+    "busbw_exponents_room": (_Size, (_Size,)),
+    "busbw_exponents_encode": (ctypes.c_int64, (_Pointer, _Size, _Number, _Pointer, native.Room)),
+    "busbw_exponents_decode": (
+        ctypes.c_int,
+        (_Pointer, _Size, _Pointer, _Size, _Number, native.Room),
+    ),
+}
 
 
 def encode(row: torch.Tensor) -> torch.Tensor:
@@ -61,22 +68,4 @@ def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
 def _library() -> ctypes.CDLL | None:
     """busbw-native; None where it is not installed."""
     path = native.find_optional()
-    if path is None:
-        return None
-    try:
-        library = ctypes.CDLL(str(path))
-        library.busbw_exponents_room.restype = _Size
-        library.busbw_exponents_room.argtypes = (_Size,)
-        library.busbw_exponents_encode.restype = ctypes.c_int64
-        library.busbw_exponents_encode.argtypes = (_Pointer, _Size, _Number, _Pointer, native.Room)
-        library.busbw_exponents_decode.argtypes = (
-            _Pointer,
-            _Size,
-            _Pointer,
-            _Size,
-            _Number,
-            native.Room,
-        )
-    except (OSError, AttributeError) as error:
-        raise NoMeasurement(f"{path} does not code gradients: {error}", native.install()) from error
-    return library
+    return native.load(path, _FUNCTIONS, "code gradients") if path else None
