@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from busbw.core.errors import UsageError
 from busbw_accel import lightcc_env
+from busbw_accel.codecs import coder
 from busbw_accel.comm_worker import CommWorker, Traffic
 from busbw_accel.residual_state import BucketPiece, UnsplitState
 from busbw_accel.settings import Settings
@@ -264,7 +265,9 @@ def announce(worker: CommWorker, unknown: list[str], note: str = "") -> None:
             ": nothing is compressed; Settings(method='int8') sends a quarter, and `busbw plan --"
             " COMMAND` says which method pays off"
         )
-    lines += filter(None, [mesh.note, note])
+    exact = "exact" in (settings.method, settings.last, settings.gather)
+    slow = coder.note_where_slow() if exact else ""
+    lines += filter(None, [mesh.note, note, slow])
     lines += [f"{name} is unknown (known: {known_names})" for name in unknown]
     _print_once("".join(f"busbw accel: {line}\n" for line in lines))
 

@@ -64,6 +64,13 @@ def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
         raise ValueError(text.message())
 
 
+def note_where_slow() -> str:
+    """Why exact coding is slow on this host and what helps; '' if it is not."""
+    if torch.cuda.is_available() or native.find_optional() is not None:
+        return ""
+    return f"without busbw-native, torch codes gradients many times slower: {native.install()}"
+
+
 @cache
 def _library() -> ctypes.CDLL | None:
     """busbw-native; None where it is not installed."""

@@ -164,3 +164,11 @@ def test_rows_that_do_not_shrink_are_sent_as_they_are_and_tried_again(ranks, mon
     for step in (2 * steps, 2 * steps + 1):
         nbytes, was_coded = sent(smooth, step)
         assert was_coded and nbytes < 0.9 * plain and not state
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="GPUs code by themselves")
+def test_a_host_without_the_native_coder_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(coder.native, "find_optional", lambda: None)
+    assert "pip install busbw-native" in coder.note_where_slow()
+    monkeypatch.setattr(coder.native, "find_optional", lambda: Path("/libplugin.so"))
+    assert coder.note_where_slow() == ""
