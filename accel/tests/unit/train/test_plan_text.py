@@ -280,3 +280,4 @@ def test_local_steps_are_recommended_with_what_they_cost(planned, name, cost):
     text = plan_text.advice(planned)
     assert f"the least lossy that reaches 90 %: {name}, " in text
     assert f"ranks train by themselves: {cost}" in text
+    assert "begin with plain DDP and attach after a third of the steps" in text
