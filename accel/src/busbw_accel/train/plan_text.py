@@ -357,8 +357,9 @@ def _local_cost(chosen: MeasuredExchange) -> str:
         )
     return (
         f"this is another training, in which ranks train by themselves: {cost}; begin with plain"
-        " DDP and attach after a third of the steps, with outer_lr=0.7 and outer_momentum=0.9, which"
-        " cost that model nothing; compare losses, and call exchange_now before the model is saved\n"
+        " DDP and attach after a third of the steps, with outer_lr=0.7 and outer_momentum=0.9,"
+        " which cost that model nothing; compare losses, and call exchange_now before the model is"
+        " saved\n"
     )
 
 
