@@ -19,11 +19,19 @@ import pytest
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
+from busbw.measure import record as record_module
 from busbw.measure.events import Ended, Note, RowDone, Started
 from busbw.measure.record import RunRecord, check_writable, encoded, save
 
 SPEC = SweepSpec(collective="all_reduce")
 SOURCE = Path(__file__).parents[3] / "src"
+QUICK_S = record_module.QUICK_S
+
+
+@pytest.fixture(autouse=True)
+def every_row_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a busy machine, which would leave out rows after a slow write."""
+    monkeypatch.setattr(record_module, "QUICK_S", math.inf)
 
 
 def row(number: int, samples: int = 0) -> RowDone:
@@ -49,10 +57,7 @@ def read(file: Path) -> Result:
     return msgspec.json.decode(file.read_bytes(), type=Result)
 
 
-def test_every_row_is_written_to_the_file_immediately(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # also on a busy machine
+def test_every_row_is_written_to_the_file_immediately(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     record = RunRecord(file)
     record.take(Note("hello"))
@@ -88,6 +93,7 @@ def test_a_program_suspended_while_it_writes_continues_writing(
     """What a row's times are: before and after it is written. A row that was left out follows
     within a second, also if none comes after it.
     """
+    monkeypatch.setattr(record_module, "QUICK_S", QUICK_S)
     times = iter([0.0, 0.0, 1.0, 100.0, 100.9, 100.9, 101.1, 101.1])
     monkeypatch.setattr("busbw.measure.record.time", SimpleNamespace(monotonic=lambda: next(times)))
     record = RunRecord(tmp_path / "result.json")
@@ -126,8 +132,7 @@ def test_a_reason_of_the_end_is_kept_without_secrets(tmp_path: Path) -> None:
     assert read(tmp_path / "result.json").errors == ["mpirun -x HF_TOKEN=*** ended with 1"]
 
 
-def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbw.measure.record.QUICK_S", 60)  # a busy machine writes every row too
+def test_readers_never_see_a_partial_file(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     record = RunRecord(file)
     record.take(started())
@@ -343,8 +348,6 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_reported_and_keeps_the_last_file(
     full_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # on a busy machine, rows would be left out until a later write
-    monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)
     monkeypatch.chdir("/proc")
     monkeypatch.setenv("HOME", "/proc")
     monkeypatch.setattr("tempfile.tempdir", "/proc")
