@@ -13,16 +13,16 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
-if torch.cuda.is_available():  # ranks of different hosts may share a GPU
-    JOBS |= {"2 ranks on GPUs": (2, 2, GPUS)}
 if torch.cuda.device_count() > 1:
-    JOBS |= {"2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS})}
-WHEN_FLAT = ["alone_is_plain", "same_data", "codecs_learn", "faults", "skipped"]
+    JOBS |= {
+        "2 ranks on GPUs": (2, 1, GPUS),
+        "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS}),
+    }
+ON_ONE_HOST = ["alone_is_plain", "same_data", "codecs_learn", "faults", "skipped"]
 EVERYWHERE = ["like_reference", "resumed", "received", "other_kinds"]
-FLAT_JOBS = [name for name, (_, _, more) in JOBS.items() if "ACCEL_2D" not in more]
 STEPS = 24
 # GPUs sum in another order for another size of batch
-ROUNDING = 1e-4 if torch.cuda.is_available() else 1e-5
+ROUNDING = 1e-4 if torch.cuda.device_count() > 1 else 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def run_once(tmp_path_factory):
     @cache
     def run(job_name):
         ranks, hosts, more = JOBS[job_name]
-        names = [*EVERYWHERE, *(WHEN_FLAT if job_name in FLAT_JOBS else [])]
+        names = [*EVERYWHERE, *(ON_ONE_HOST if hosts == 1 else [])]
         folder = tmp_path_factory.mktemp("job")
         return jobs.all_well(jobs.run(folder, "local_trainings", names, ranks, hosts, **more))
 
@@ -42,15 +42,16 @@ def job(request, run_once):
     return run_once(request.param)
 
 
-in_flat_jobs = pytest.mark.parametrize("job", FLAT_JOBS, indirect=True)
+FLAT_JOBS = [name for name, (_, hosts, _) in JOBS.items() if hosts == 1]
+on_one_host = pytest.mark.parametrize("job", FLAT_JOBS, indirect=True)
 
 
-@in_flat_jobs
+@on_one_host
 def test_a_rank_alone_trains_as_without_local_steps(job):
     assert all(result["alone_is_plain"] for result in job)
 
 
-@in_flat_jobs
+@on_one_host
 def test_ranks_with_the_same_data_are_as_one(job):
     assert len({result["same_data"]["digest"] for result in job}) == 1
     assert job[0]["same_data"]["apart"] < ROUNDING
@@ -76,7 +77,7 @@ def test_only_the_exchange_leaves_the_host(job):
         assert inside == pytest.approx((STEPS + 4) * parameters, rel=0.05)
 
 
-@in_flat_jobs
+@on_one_host
 def test_codecs_learn_as_dense(job):
     results = job[0]["codecs_learn"]
     for method, found in results.items():
@@ -130,7 +131,7 @@ SAID = {
 }
 
 
-@in_flat_jobs
+@on_one_host
 @pytest.mark.parametrize("fault", SAID)
 def test_every_rank_names_the_rank_with_a_fault(job, fault):
     for result in job:
@@ -138,13 +139,13 @@ def test_every_rank_names_the_rank_with_a_fault(job, fault):
         assert "hint: " in result["faults"][fault]
 
 
-@in_flat_jobs
+@on_one_host
 def test_the_rank_itself_names_the_parameter(job):
     assert "rank 1 on host0: a parameter was" in job[0]["faults"]["frozen"]
     assert "rank 1 on host0: '0.weight' was" in job[1]["faults"]["frozen"]
 
 
-@in_flat_jobs
+@on_one_host
 def test_a_skipped_step_does_not_count(job):
     assert [result["skipped"]["batches"] for result in job] == [6, 7]
     assert len({result["skipped"]["digest"] for result in job}) == 1
