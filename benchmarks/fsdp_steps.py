@@ -6,7 +6,8 @@ Started by torchrun or gpu_hosts.py, with a rank on each host:
     gpu_hosts.py --cpus 0.2 each fsdp_steps.py gpt-small fp32 4 steps.json
     gpu_hosts.py 25 each fsdp_steps.py gpt2 bf16 8 steps.json
 
-PRECISION is the type of the parameters that FSDP2 gathers; those of the optimizer and the sums of
+PRECISION: with fp32 and tf32, FSDP2 gathers fp32 parameters, which is its default, and tf32
+multiplies matrices in TF32; with bf16 it gathers bf16. The optimizer's parameters and the sums of
 gradients are fp32. The ways train in turn, for ROUNDS rounds of STEPS steps each, after a round
 that is not timed. A time is the slowest rank's. Bytes are those that a host's interface has sent in
 a step, and those counted by the worker.
@@ -28,6 +29,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import busbw_accel
 from busbw_accel import Settings
+from busbw_accel.train.loop import set_matmul_precision
 from busbw_accel.train.models import BY_NAME
 from busbw_accel.train.types import TrainSpec
 
@@ -102,6 +104,7 @@ def main(model: str, precision: str, batch: str, file: str = "") -> None:
         dist.init_process_group("cuda:nccl,cpu:gloo", device_id=device)
     else:
         dist.init_process_group("gloo")
+    set_matmul_precision(precision)
     spec = TrainSpec(model=model, precision=precision, batch_size=int(batch))
     ways = {name: made(spec, settings, device) for name, settings in WAYS.items()}
     generator = torch.Generator().manual_seed(dist.get_rank())

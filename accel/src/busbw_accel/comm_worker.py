@@ -91,8 +91,8 @@ class CommWorker:
 
         `flat` is one-dimensional and contiguous. It holds the gradients of the parameters `names`,
         which have these `shapes`. Complex numbers are exchanged as pairs of real ones. `last`:
-        nothing is left to compute in this step. On a GPU the work is queued on the worker's stream,
-        by a thread if a codec waits for the device; on a CPU a thread does it.
+        nothing is left to compute in this step. The worker's thread does it; on a GPU it queues the
+        work on the worker's streams.
 
         Returns:
             A future of `flat`. It raises the exception of a failed exchange.
@@ -109,7 +109,10 @@ class CommWorker:
     def run(
         self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None], lane: int | None = None
     ) -> torch.futures.Future[torch.Tensor]:
-        """Run `work`, which uses `tensor`, in the worker.
+        """Run `work`, which uses `tensor`, in the worker's thread.
+
+        On a GPU too: to queue the exchange of a bucket takes about a millisecond, and backward,
+        whose thread would do it, has a processor of its own to keep the GPU busy.
 
         `lane`: as in `WorkerStreams.after_now`.
 
@@ -117,8 +120,6 @@ class CommWorker:
         failure of the worker again.
         """
         self.ready()
-        if tensor.is_cuda and not any(codec.waits for codec in self.settings.codecs):
-            return self._run_on_stream(tensor, work, lane)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
             devices=[tensor.device] if tensor.is_cuda else None
         )
@@ -167,18 +168,6 @@ class CommWorker:
             if self._failure is error:
                 raise
             raise self._failure from error
-
-    def _run_on_stream(
-        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None], lane: int | None
-    ) -> torch.futures.Future[torch.Tensor]:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[tensor.device])
-        with self._streams.after_now(tensor, lane)():
-            with self.explaining():
-                self._heartbeat.begun += 1
-                result = work()
-            # This records an event on the stream; the host does not wait.
-            future.set_result(tensor if result is None else result)
-        return future
 
     def _job_queue(self) -> "queue.SimpleQueue[_Job]":
         if self._jobs is None:

@@ -31,9 +31,6 @@ class CodecInfo:
     shards: bool = False
     sparse: bool = False  # it has a ratio and momentum correction
     warmup: bool = False  # it uses warmup_steps
-    # The host waits for the device during an exchange: in the worker's thread, under fully_shard in
-    # that of the training.
-    waits: bool = False
     staged: bool = True  # its data can be staged in host memory
     plan_with_host: bool = False  # `busbw plan` also tries it with host staging
     # The settings with which `busbw plan` tries it by default, as added to the name.
@@ -56,7 +53,6 @@ CODECS = (
         loss=0,
         shards=True,
         meaning="the whole gradient, its exponents coded",
-        waits=True,
         plan_with_host=True,
     ),
     CodecInfo(

@@ -61,8 +61,7 @@ class Codec(ABC):
 
         `part` is one-dimensional, contiguous and floating, and has the same length on every rank.
         `state` keeps fp32 tensors of the codec between calls for the same part. `step` counts the
-        calls from 0. The host must not wait for the device, unless the codec's row says that it
-        `waits`.
+        calls from 0. A codec whose host waits for the device holds up the buckets behind this one.
 
         Returns the bytes that leave this rank's host.
         """

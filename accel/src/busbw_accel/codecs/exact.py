@@ -25,7 +25,7 @@ PROBE_STEPS = 100
 class Exact(Codec):
     """Sends rows as they are while coding does not shorten them: the result has the same bits.
 
-    The lengths of coded rows are exchanged first, for which the host waits (`CodecInfo.waits`).
+    The lengths of coded rows are exchanged first, for which the host waits.
     """
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
