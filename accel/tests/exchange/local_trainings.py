@@ -316,7 +316,7 @@ def faults() -> dict[str, str]:
     said["nan"] = steps(1, poison, method="int8")
     said["late nan"] = steps(3, poison, delay=2)
     said["frozen"] = steps(1, lambda net: net[0].weight.requires_grad_(False))
-    said["added"] = steps(1, lambda net: net.append(nn.Linear(3, 3)))
+    said["added"] = steps(1, lambda net: net.append(nn.Linear(3, 3).to(DEVICE)))
     said["other parameters"] = _other_outer()
     said["uneven"] = _uneven(rank)
     return said
