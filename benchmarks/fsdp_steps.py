@@ -6,11 +6,11 @@ Started by torchrun or gpu_hosts.py, with a rank on each host:
     gpu_hosts.py --cpus 0.2 each fsdp_steps.py gpt-small fp32 4 steps.json
     gpu_hosts.py 25 each fsdp_steps.py gpt2 bf16 8 steps.json
 
-PRECISION: with fp32 and tf32, FSDP2 gathers fp32 parameters, which is its default, and tf32
-multiplies matrices in TF32; with bf16 it gathers bf16. The optimizer's parameters and the sums of
-gradients are fp32. The ways train in turn, for ROUNDS rounds of STEPS steps each, after a round
-that is not timed. A time is the slowest rank's. Bytes are those that a host's interface has sent in
-a step, and those counted by the worker.
+PRECISION: FSDP2 gathers fp32 parameters, which is its default, with fp32, tf32 (products in TF32)
+and autocast (the forward under autocast to bf16), and bf16 ones with bf16. The optimizer's
+parameters and the sums of gradients are fp32. The ways train in turn, for ROUNDS rounds of STEPS
+steps each, after a round that is not timed. A time is the slowest rank's. Bytes are those that a
+host's interface has sent in a step, and those counted by the worker.
 """
 
 import json
@@ -84,12 +84,12 @@ def made(spec: TrainSpec, settings: Settings | None, device: torch.device) -> Wa
     return Way(net, torch.optim.AdamW(net.parameters(), lr=1e-3), attached)
 
 
-def step(way: Way, inputs: torch.Tensor, targets: torch.Tensor) -> float:
+def step(way: Way, inputs: torch.Tensor, targets: torch.Tensor, autocast: bool) -> float:
     """One step, and this rank's loss."""
     way.optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(
-        way.net(inputs).flatten(0, 1).float(), targets.flatten().to(inputs.device)
-    )
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast):
+        scores = way.net(inputs).flatten(0, 1)
+    loss = nn.functional.cross_entropy(scores.float(), targets.flatten())
     loss.backward()
     way.optimizer.step()
     return float(loss.detach())  # waits for the device
@@ -116,7 +116,7 @@ def main(model: str, precision: str, batch: str, file: str = "") -> None:
             for _ in range(STEPS):
                 dist.barrier()
                 sent, counted, begun = sent_bytes(), way.traffic(), time.perf_counter()
-                loss = step(way, inputs, targets)
+                loss = step(way, inputs, targets, precision == "autocast")
                 seconds = torch.tensor(time.perf_counter() - begun, dtype=torch.float64)
                 dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
                 sent = sent_bytes() - sent  # now all of it has arrived
