@@ -111,8 +111,8 @@ class CommWorker:
     ) -> torch.futures.Future[torch.Tensor]:
         """Run `work`, which uses `tensor`, in the worker's thread.
 
-        On a GPU too: to queue the exchange of a bucket takes about a millisecond, and backward,
-        whose thread would do it, has a processor of its own to keep the GPU busy.
+        On a GPU too: to queue the exchange of a bucket takes about a millisecond, in which
+        backward's thread would not keep the GPU busy.
 
         `lane`: as in `WorkerStreams.after_now`.
 

@@ -168,17 +168,17 @@ class HostStaging:
         chunks = self._post(
             lane, [out[at % len(different)] for at in range(len(sent))], list(within)
         )
-        numbers = [number % _ROUND for number in range(lane.base + 1, lane.base + 1 + chunks)]
-        for number, sources, copies in zip(
-            numbers, self._cut(different), self._cut(out), strict=True
+        counts = [(lane.base + 1 + chunk) % _ROUND for chunk in range(chunks)]
+        for count, sources, copies in zip(
+            counts, self._cut(different), self._cut(out), strict=True
         ):
             for source, copy in zip(sources, copies, strict=True):
                 copy.copy_(source, non_blocking=True)
-            _queue("Write", stream, lane.numbers.ready, number)
-        for number, targets, copies in zip(
-            numbers, self._cut(received), self._cut(within), strict=True
+            _queue("Write", stream, lane.numbers.ready, count)
+        for count, targets, copies in zip(
+            counts, self._cut(received), self._cut(within), strict=True
         ):
-            _queue("Wait", stream, lane.numbers.done, number)
+            _queue("Wait", stream, lane.numbers.done, count)
             for target, copy in zip(targets, copies, strict=True):
                 target.copy_(copy, non_blocking=True)
         lane.base = (lane.base + chunks) % _ROUND
