@@ -122,8 +122,10 @@ class Attachment:
 
         Raises:
             UsageError: the state is from another rank, another number of ranks, or another model,
-                or has parts of several ranks.
+                has parts of several ranks, or is of local steps where these settings have none, or
+                the other way round.
         """
+        self.check_kind(state)
         rank, ranks = dist.get_rank(), dist.get_world_size()
         if (state["ranks"], state["rank"]) != (ranks, rank):
             raise UsageError(
@@ -149,6 +151,19 @@ class Attachment:
                     self.worker.memory.put_single(parameter, name, tensor)
             if state.get("settings") == self.settings.describe():
                 self.worker.memory.put_unsplit(dict(map(_unsplit, state["buckets"])))
+
+    def check_kind(self, state: Mapping[str, Any]) -> None:
+        """Raise a UsageError if one of the state and this object has local steps."""
+        every = self.settings.every
+        if ("outer" in state) == (every > 1):
+            return
+        words = f"gradients, and every={every} exchanges parameters"
+        if every == 1:
+            words = "parameters after many steps, and these settings exchange gradients"
+        raise UsageError(
+            f"the state is of an exchange of {words}",
+            "leave out the state of attach, and load the model and its optimizer on every rank",
+        )
 
     def _check_length(self, parameter: str, count: int) -> None:
         if self._lengths is None or self._lengths.get(parameter) == count:

@@ -2,9 +2,12 @@
 over its own communicators.
 """
 
+import atexit
 import math
 import queue
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -29,6 +32,8 @@ COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
 _Job = Callable[[], bool]  # returns False to stop the thread
+# Seconds that an exit without close() waits for exchanges, such as one of local steps with `delay`.
+EXIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -60,6 +65,7 @@ class CommWorker:
         self._heartbeat = Heartbeat(mesh)
         self._streams = WorkerStreams()
         self._jobs: queue.SimpleQueue[_Job] | None = None
+        self._thread: threading.Thread | None = None
         self._closed = False
 
     @contextmanager
@@ -180,8 +186,16 @@ class CommWorker:
                     # no name for the job: it would keep the worker alive until the next one
                     goes_on = jobs.get()()
 
-            threading.Thread(target=work, name="busbw-accel", daemon=True).start()
+            self._thread = threading.Thread(target=work, name="busbw-accel", daemon=True)
+            self._thread.start()
+            _working.add(self)
         return self._jobs
+
+    def _stop_thread(self) -> threading.Thread | None:
+        """Let the thread, if there is one, end after the jobs that it has."""
+        if self._jobs is not None:
+            self._jobs.put(lambda: False)
+        return self._thread
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -223,8 +237,7 @@ class CommWorker:
             return
         with self.at_rest():
             self._closed = True
-        if self._jobs is not None:
-            self._jobs.put(lambda: False)  # stops the thread
+        self._stop_thread()
         try:
             self._owned.close()
         except RuntimeError as error:
@@ -338,6 +351,18 @@ class CommWorker:
             work.wait()
             if piece.padding:
                 flat[piece.begin : piece.begin + piece.length] = full[: piece.length]
+
+
+_working: "weakref.WeakSet[CommWorker]" = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Wait for exchanges: the interpreter aborts at exit if a thread is in one's C++ code."""
+    end = time.monotonic() + EXIT_S
+    for thread in [worker._stop_thread() for worker in list(_working)]:
+        if thread is not None:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _begin_sum_inside(

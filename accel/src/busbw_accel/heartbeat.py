@@ -31,8 +31,11 @@ class Heartbeat:
         self.begun = 0  # exchanges, as the caller counts them; others read it in `behind`
         self._others: dict[int, int] = {}  # what the ranks had begun when `lost` was called
         self._store = _own_store()
+        # Read now: the training may destroy its process groups before the last exchange has ended.
+        self._group = _group_name(mesh)
+        self._ranks = [] if self._store is None else dist.get_process_group_ranks(mesh.world.group)
         self._stopped = threading.Event()
-        arguments = (weakref.ref(self), self._stopped, self._store, _group_name(mesh))
+        arguments = (weakref.ref(self), self._stopped, self._store, self._group)
         self._thread = threading.Thread(
             target=_beat, args=arguments, name="busbw-accel-pulse", daemon=True
         )
@@ -59,7 +62,7 @@ class Heartbeat:
         """
         if self._store is None:
             return []
-        ranks = dist.get_process_group_ranks(self._mesh.world.group)
+        ranks = self._ranks
         try:
             stored = _within(3 * PATIENCE_S, lambda: self._find(self._store, ranks))
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
@@ -77,26 +80,24 @@ class Heartbeat:
         fewest = min(self._others.values(), default=self.begun)
         if fewest >= self.begun:
             return []
-        ranks = dist.get_process_group_ranks(self._mesh.world.group)
         return [
-            self._mesh.name(ranks.index(rank))
+            self._mesh.name(self._ranks.index(rank))
             for rank, begun in self._others.items()
             if begun == fewest
         ]
 
     def _find(self, store: Any, ranks: list[int]) -> str:
         """The numbers of the lost ranks, or a dash, as the first rank has found them."""
-        group = _group_name(self._mesh)
-        before = _read_beats(store, group, ranks)
+        before = _read_beats(store, self._group, ranks)
         missing, end = set(ranks), time.monotonic() + PATIENCE_S
         while missing and time.monotonic() < end:
             time.sleep(BEAT_S / 4)
-            now = _read_beats(store, group, ranks)
+            now = _read_beats(store, self._group, ranks)
             fresh = {rank for rank in missing if now[rank] != before[rank]}
             missing -= fresh
             self._others |= {rank: int(now[rank].split()[1]) for rank in fresh}
         found = ",".join(map(str, sorted(missing))) or "-"
-        first: bytes = store.compare_set(_FOUND.format(group), "", found)
+        first: bytes = store.compare_set(_FOUND.format(self._group), "", found)
         return first.decode()
 
 

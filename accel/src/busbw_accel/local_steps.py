@@ -159,8 +159,6 @@ class LocalSteps(Attachment):
         ]
         report = self._report(buckets, changes, fragment, changed)
         step = (self.steps - 1) // self.settings.every
-        for number in numbers:
-            self._exchanged[number] = self.steps
         self._running = _Exchange(self.steps, numbers, buckets, changes, None)
         self._running.reports = self.worker.run(
             report, lambda: self._average_all(report, buckets, changes, step)
@@ -213,6 +211,8 @@ class LocalSteps(Attachment):
         for bucket, change in zip(running.buckets, running.changes, strict=True):
             bucket.step(change)
             bucket.mix(bucket.share)
+        for number in running.numbers:
+            self._exchanged[number] = running.step
 
     def _check(self, running: _Exchange) -> None:
         """Wait for an exchange, and raise on every rank if a rank has reported a fault."""
@@ -223,7 +223,6 @@ class LocalSteps(Attachment):
         except RuntimeError:
             self.worker.ready()  # raises the error itself
             raise
-        running.reports = None
         reports = [words[at : at + _FAULT + 1] for at in range(0, len(words), _FAULT + 1)]
         message, hint = self._fault(reports, running.step)
         if not message and not finite:
@@ -232,6 +231,7 @@ class LocalSteps(Attachment):
             hint = "use wire=bf16 or fp32, which have the range for it"
         if message:
             raise BusbwError(f"{message}; nothing was applied", hint)
+        running.reports = None
 
     def _fault(self, reports: list[list[int]], step: int) -> tuple[str, str]:
         """What is wrong with an exchange and a hint; '' if nothing is."""
@@ -332,6 +332,8 @@ class LocalSteps(Attachment):
         its own continues from it. The others get the outer optimizer of the first such rank, and
         begin with its parameters. If no rank has a state, nothing happens. Every rank must call it.
         """
+        if state is not None:
+            self.check_kind(state)
         world = self.worker.mesh.world
         own = -1 if state is None else state["steps"]
         found: list[int] = [own] * world.size

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -59,7 +60,12 @@ def refused() -> dict[str, str]:
     before = flat(net)
     said["no step"] = error_of(attached.exchange_now)
     assert torch.equal(flat(net), before), "what another optimizer has trained stays"
-    attached.close()
+    gradients = busbw_accel.attach(wrapped(model()), settings(method="int8"))
+    one, other = attached.state_dict(), gradients.state_dict()
+    said["state of gradients"] = error_of(lambda: attached.load_or_receive(other))
+    said["state of local steps"] = error_of(lambda: gradients.load_state_dict(one))
+    for both in (attached, gradients):
+        both.close()
     return said
 
 
@@ -123,6 +129,26 @@ def store_stopped() -> str:
     with contextlib.suppress(RuntimeError):
         dist.barrier()  # until the others have ended
     return "nothing happened"
+
+
+def failed_after_destroy() -> None:
+    """An exchange fails after the training has destroyed its process groups: close() returns."""
+    net, optimizer, attached = start(delay=1)
+    destroyed = threading.Event()
+
+    def fail(*_: object) -> torch.Tensor:
+        destroyed.wait()
+        raise RuntimeError("the link is down")
+
+    attached._average_all = fail  # type: ignore[method-assign]
+    for number in range(EVERY):
+        step_of(net, optimizer, number)
+    dist.barrier()
+    dist.destroy_process_group()
+    destroyed.set()
+    attached.close()
+    print(json.dumps({"closed": attached.worker.closed}), flush=True)
+    os._exit(0)
 
 
 def lost() -> str:

@@ -304,9 +304,12 @@ def faults() -> dict[str, str]:
         def act() -> None:
             for at in range(number):
                 step_of(net, optimizer, EVERY + at)
+                if at == 0 and words.get("delay"):
+                    assert error_of(attached.state_dict) != "nothing happened", "a save fails too"
 
         text = error_of(act)
         assert _outer(attached) == before, "nothing is applied"
+        assert error_of(attached.exchange_now) != "nothing happened", "the fault is still there"
         attached.close()
         return text
 

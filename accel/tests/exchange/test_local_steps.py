@@ -119,6 +119,8 @@ SAID = {
     "twice": "the model has a communication hook already",
     "Join": "in Join, a rank that has ended takes no part in exchanges, and every=6 needs all",
     "no step": "the optimizer that attach has made no step",
+    "state of gradients": "the state is of an exchange of gradients, and every=6 exchanges",
+    "state of local steps": "the state is of an exchange of parameters after many steps, and these",
     "fully_shard": "every=2 is for DistributedDataParallel, not for fully_shard",
     "offload": "every=2 is for DistributedDataParallel, not for offload",
     "fragments": "fragments=9, and the model has 8 parameters to train",
@@ -171,3 +173,8 @@ def test_ranks_that_do_not_reach_the_rendezvous_store_end_too(tmp_path):
     said = "lost: rank 0 or its launcher, which has the rendezvous store (no answer in 2.4 s)"
     for result in results[:2]:
         assert said in result["stopped"]
+
+
+def test_close_returns_after_an_exchange_that_failed_without_process_groups(tmp_path):
+    results = jobs.all_well(jobs.run(tmp_path, "local_faults", ["failed_after_destroy"], 2))
+    assert all(result["closed"] for result in results)
