@@ -80,6 +80,7 @@ class LocalSteps(Attachment):
 
         The former only where the training itself sets `require_backward_grad_sync`.
         """
+        self.worker.ready()
         flat = bucket.buffer()
         if self._rows is None:
             ready: torch.futures.Future[torch.Tensor] = torch.futures.Future(
@@ -283,6 +284,8 @@ class LocalSteps(Attachment):
         """As of `Attachment`. What is not exchanged yet is lost: see `exchange_now`."""
         for handle in self._handles:
             handle.remove()
+        if (model := self._model()) is not None:
+            model.require_backward_grad_sync = True  # the next backward says that this is closed
         super().close()
         if self._rows is not None:
             self._rows.close()

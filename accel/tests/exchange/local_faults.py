@@ -66,6 +66,7 @@ def refused() -> dict[str, str]:
     said["state of local steps"] = error_of(lambda: gradients.load_state_dict(one))
     for both in (attached, gradients):
         both.close()
+    said["closed"] = error_of(lambda: step_of(net, few, 1))
     return said
 
 

@@ -119,6 +119,7 @@ SAID = {
     "twice": "the model has a communication hook already",
     "Join": "in Join, a rank that has ended takes no part in exchanges, and every=6 needs all",
     "no step": "the optimizer that attach has made no step",
+    "closed": "a gradient was submitted after close()",
     "state of gradients": "the state is of an exchange of gradients, and every=6 exchanges",
     "state of local steps": "the state is of an exchange of parameters after many steps, and these",
     "fully_shard": "every=2 is for DistributedDataParallel, not for fully_shard",
