@@ -173,6 +173,8 @@ def result_in(data: bytes, file: str, collective: str | None, table: int | None 
     other = file_kinds.title(data)
     if other is not None:
         raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
+    if _pattern_format(data, file) == TRACE:
+        raise UsageError(f"{file}: trace of torch.profiler, not a sweep", f"busbw show {file}")
     _refuse_several(data, file)
     return read(data, file, collective, table)
 
