@@ -1,7 +1,7 @@
 """The backends of `busbw backends` timed by a program of PyTorch alone, and both compared.
 
-    torchrun --nproc-per-node 2 backends_beside.py time OUT.json     times by backend and size
-    backends_beside.py compare BUSBW.json OUT.json...                 and differences
+    torchrun --nproc-per-node 2 backends_beside.py time OUT.json [BACKEND]...   times by size
+    backends_beside.py compare BUSBW.json OUT.json...                           and differences
 
 Each time is of a CUDA graph of CALLS calls, replayed REPLAYS times between two CUDA events: the
 median of ROUNDS, the largest over ranks, per call. Backends take turns in each round, on a GPU
@@ -196,8 +196,8 @@ def warm_up(device: Any) -> None:
         torch.cuda.synchronize()
 
 
-def time_all(out: Path) -> None:
-    """Write the times."""
+def time_all(out: Path, only: list[str]) -> None:
+    """Write the times of these backends, of all if none is named."""
     import torch
     import torch.distributed as dist
 
@@ -211,7 +211,7 @@ def time_all(out: Path) -> None:
         graphs = {
             name: captured(backend, size, places)
             for name, backend in all_backends.items()
-            if size <= backend.most
+            if size <= backend.most and (not only or name in only)
         }
         rounds = [[replayed_us(graph) for graph in graphs.values()] for _ in range(ROUNDS)]
         medians = [statistics.median(column) / places for column in zip(*rounds, strict=True)]
@@ -258,6 +258,6 @@ def compare(busbw: Path, others: list[Path]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "time":
-        time_all(Path(sys.argv[2]))
+        time_all(Path(sys.argv[2]), sys.argv[3:])
     else:
         compare(Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]])

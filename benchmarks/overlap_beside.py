@@ -147,7 +147,7 @@ def slowdowns_beside(file: Path) -> dict[int, dict[str, float]]:
 def compare(busbw: list[Path], others: list[Path]) -> None:
     """Print the slowdowns of each run."""
     tables: list[Any] = [*map(slowdowns_of_busbw, busbw), *map(slowdowns_beside, others)]
-    print("side             size " + "".join(f"{file.name:>16}" for file in [*busbw, *others]))
+    print("side             size " + "".join(f"{file.name:>22}" for file in [*busbw, *others]))
     missed = 0
     for side in ("load", "collective"):
         for size in sorted(tables[0]):
@@ -156,7 +156,7 @@ def compare(busbw: list[Path], others: list[Path]) -> None:
             other = statistics.fmean(values[len(busbw) :])
             is_near = abs(own / other - 1) <= ALLOWED
             missed += side == "load" and not is_near
-            row = "".join(f"{value:16.3f}" for value in values)
+            row = "".join(f"{value:22.3f}" for value in values)
             print(f"{side:12}{size:10}{row}{'' if is_near else '  *'}")
     print(f"{missed} slowdowns of the load differ by more than {ALLOWED:.0%}")
 

@@ -6,7 +6,7 @@
 import contextlib
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from busbw.history.exported import split
 from busbw.host.source import Source
 from busbw.report import file_kinds
 from busbw.report.file_kinds import FileContent
-from busbw.report.read import read
+from busbw.report.read import RESULT_KEY, read
 from busbw.report.registry import kind
 from busbw.report.results import kind_of
 
@@ -78,8 +78,11 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
 
 def _read_alone(files: Sequence[str], source: str | None) -> UsageError | None:
     """The error for files of which each is read alone, such as results; None for others."""
-    first = files[0]
-    if source or "-" in files or len(files) == 1 or Path(first).is_dir():
+    given, first = f"{len(files)} files are given", files[0]
+    if len(files) == 1:
+        given = "a folder is given"
+        first = next(_results_in(Path(first)), "-")
+    if source or "-" in (first, *files) or Path(first).is_dir():
         return None
     try:
         found = content(packed_bytes(first), first)
@@ -89,11 +92,19 @@ def _read_alone(files: Sequence[str], source: str | None) -> UsageError | None:
         return None
     what = found.title.lower() if isinstance(found, FileContent) else kind(found)
     return UsageError(
-        f"{first}: {what}, and {len(files)} files are given: only those of one job's ranks, or"
-        " snapshots, are shown together",
+        f"{first}: {what}, and {given}: only those of one job's ranks, or snapshots, are shown"
+        " together",
         f"one at a time: busbw show {word(first)}; all on one page: busbw report"
         f" {' '.join(map(word, files))}",
     )
+
+
+def _results_in(folder: Path) -> Iterator[str]:
+    """The files of busbw in a folder, by their first bytes; none if it is a file."""
+    for path in sorted(filter(Path.is_file, folder.iterdir())) if folder.is_dir() else ():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if RESULT_KEY.match(file.read(100)):
+                yield str(path)
 
 
 def is_trace(file: str) -> bool:
@@ -173,6 +184,8 @@ def result_in(data: bytes, file: str, collective: str | None, table: int | None 
     other = file_kinds.title(data)
     if other is not None:
         raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
+    if _pattern_format(data, file) == TRACE:
+        raise UsageError(f"{file}: trace of torch.profiler, not a sweep", f"busbw show {file}")
     _refuse_several(data, file)
     return read(data, file, collective, table)
 

@@ -195,15 +195,19 @@ def ranges(result: BackendsResult, mode: str) -> str:
     if not found:
         return "nothing was measured"
     *first, last = found
-    texts = [f"{_chosen(choice)} to {format_size(choice.last_bytes)}" for choice in first]
-    return ", ".join(
-        [*texts, f"then {_chosen(last)}" if first else f"{_chosen(last)} at all sizes"]
-    )
+    texts = [f"{_chosen(choice, result)} to {format_size(choice.last_bytes)}" for choice in first]
+    end = _chosen(last, result)
+    return ", ".join([*texts, f"then {end}" if first else f"{end} at all sizes"])
 
 
-def _chosen(choice: Choice) -> str:
-    """`nccl (not decided)`, where another one may be as fast."""
-    return choice.backend if choice.sure else f"{choice.backend} (not decided)"
+def _chosen(choice: Choice, result: BackendsResult) -> str:
+    """`nccl (not decided)`, where another one may be as fast; `mpi (imprecise)`, where it is faster
+    than the default, by times that are imprecise.
+    """
+    if choice.sure:
+        return choice.backend
+    is_faster = choice.backend != result.default and choice.ratio is not None
+    return f"{choice.backend} ({'imprecise' if is_faster else 'not decided'})"
 
 
 def refused(result: BackendsResult) -> list[str]:

@@ -1,6 +1,6 @@
 """Which backend is the fastest at each size, by how much, and whether that is sure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from statistics import median
 
@@ -135,12 +135,25 @@ def beaten(result: BackendsResult) -> list[Choice]:
     found = list[Choice]()
     for mode in result.modes() if result.is_exchange else ():
         rows = [row for row in result.rows if _has_time(row.of(result.default, mode))]
-        found += _ranges(result, mode, rows)
+        found += _joined(_ranges(result, mode, rows))
     return [
         choice
         for choice in found
         if choice.backend != result.default and choice.ratio and choice.ratio[1] > BEATEN
     ]
+
+
+def _joined(found: Iterable[Choice]) -> Iterator[Choice]:
+    """Neighboring ranges of one backend as one, whether they are sure or not."""
+    for _, alike in groupby(found, lambda choice: choice.backend):
+        same = list(alike)
+        ratios = [ratio for choice in same for ratio in choice.ratio or ()]
+        yield msgspec.structs.replace(
+            same[0],
+            last_bytes=same[-1].last_bytes,
+            ratio=(min(ratios), max(ratios)) if ratios else None,
+            sure=all(choice.sure for choice in same),
+        )
 
 
 def _has_time(time: BackendTime | None) -> bool:

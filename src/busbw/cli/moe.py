@@ -218,7 +218,7 @@ def _check_ranks(spec: MoeSpec, where: LaunchTarget) -> None:
 def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_name: str) -> int:
     """Print what the links of a system allow."""
     if options := given_options(OF_RUNS):
-        hint = "leave it out"
+        hint = "leave it out" if len(options) == 1 else "leave them out"
         if options == ["--json"]:
             hint = "keep the estimate with --format json > FILE, which busbw show reads"
         raise UsageError(f"{', '.join(options)}: nothing is measured with --system", hint)

@@ -143,7 +143,9 @@ def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
 
 
 def check_elements(spec: SweepSpec) -> None:
-    """UsageError for sizes that end in the middle of an element. The type is one."""
+    """UsageError for sizes that end in the middle of an element, or for more than one type."""
+    if spec.datatype.lower() == "all":
+        raise UsageError("--datatype all: one type at a time", "name one, like --datatype bfloat16")
     itemsize = dtype_row(spec.datatype).itemsize
     if spec.min_bytes % itemsize:
         raise UsageError(

@@ -2,8 +2,8 @@
 
 from busbw.core.finding import RunFinding, Verdict
 from busbw.core.sizes import counted
-from busbw.moe.types import ALLTOALLV, MoeResult, MoeRow
-from busbw.moe.volumes import DISPATCH
+from busbw.moe.types import ALLTOALLV, PACK, REDUCE, MoeResult, MoeRow
+from busbw.moe.volumes import COMBINE, DISPATCH
 
 DATA, PHASE, IMBALANCE = "moe_data", "moe_phase", "moe_imbalance"
 # of the reference page: verdict and meaning
@@ -32,6 +32,7 @@ ONE_RANK = RunFinding(
 )
 MOST_IMBALANCE = 1.5
 HALF = 0.5
+FUSED = ((DISPATCH, PACK), (COMBINE, REDUCE))  # what DeepEP does while it sends
 
 
 def findings(result: MoeResult) -> list[RunFinding]:
@@ -82,9 +83,9 @@ def _phases(rows: list[MoeRow]) -> list[RunFinding]:
                     Verdict.WARN,
                     f"{name} takes {100 * share:.0f} % of {row.direction} by {row.backend} at"
                     f" {row.tokens} tokens",
-                    "a copy within the memory of each rank, not the links",
-                    "use kernels that pack while they send, such as those of DeepEP"
-                    if row.backend == ALLTOALLV
+                    "work within the memory of each rank, not the links",
+                    f"use kernels that {name} while they send, such as those of DeepEP"
+                    if (row.direction, name) in FUSED
                     else "let the kernels of the experts read and write rows where they are",
                 )
             )

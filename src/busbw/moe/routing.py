@@ -123,11 +123,6 @@ def _entries(text: str, option: str) -> list[tuple[str, list[Any]]]:
 
 
 def _checked(given: list[Any], experts: int, top_k: int, where: str) -> list[int]:
-    if len(given) != top_k:
-        raise UsageError(
-            f"{where} has {counted(len(given), 'id')}, and --top-k is {top_k}",
-            f"give --top-k {len(given)}, or {FILE_HINT}",
-        )
     ids: list[int] = []
     for value in given:
         expert = _id(value)
@@ -140,6 +135,11 @@ def _checked(given: list[Any], experts: int, top_k: int, where: str) -> list[int
         if expert in ids:
             raise UsageError(f"{where}: expert {expert} is given twice", FILE_HINT)
         ids.append(expert)
+    if len(ids) != top_k:
+        raise UsageError(
+            f"{where} has {counted(len(ids), 'id')}, and --top-k is {top_k}",
+            f"give --top-k {len(ids)}, or {FILE_HINT}",
+        )
     return ids
 
 

@@ -108,7 +108,11 @@ class _Builder:
         return self._tally.to_pattern()
 
     def _set_times(self) -> None:
-        """Find the first start, to which all starts are relative, and the time of the record."""
+        """Find the first start, to which all starts are relative, and the time of the record.
+
+        A trace that is cut off lacks the moment to which its times are relative: beside others,
+        which have it, its starts are unknown.
+        """
         spans: list[tuple[float, float]] = []
         for queue in self._from.queues.values():
             for call in queue:
@@ -123,10 +127,11 @@ class _Builder:
             ]
         if not spans:
             return
-        self._base_us = min(start for start, _ in spans)
-        self._header.seconds = (max(end for _, end in spans) - self._base_us) / 1e6
         earliest, latest = _SINCE_EPOCH_US
-        if earliest < self._base_us < latest:
+        dated = [span for span in spans if earliest < span[0] < latest]
+        self._base_us = min(start for start, _ in dated or spans)
+        self._header.seconds = (max(end for _, end in dated or spans) - self._base_us) / 1e6
+        if dated:
             started = datetime.fromtimestamp(self._base_us / 1e6, UTC)
             self._header.started = started.isoformat(timespec="milliseconds")
 
@@ -230,7 +235,10 @@ class _Builder:
         )
 
     def _relative_us(self, at_us: float | None) -> float | None:
-        return None if at_us is None else at_us - self._base_us
+        earliest, _ = _SINCE_EPOCH_US
+        if at_us is None or at_us < earliest < self._base_us:
+            return None
+        return at_us - self._base_us
 
     def _sum(self) -> None:
         """Add the counts of all processes without an order.

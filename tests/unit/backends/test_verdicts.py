@@ -115,6 +115,21 @@ def test_ranges_join_sizes_and_the_default_that_is_beaten_is_a_warning() -> None
     ]
 
 
+def test_an_imprecise_time_does_not_divide_the_warning() -> None:
+    unsettled = time("one-shot", 10.0)
+    assert unsettled.cell is not None
+    unsettled.cell.high_s = None
+    made = result(
+        row(1024, time("nccl", 20.0), time("one-shot", 10.0)),
+        row(2048, time("nccl", 30.0), unsettled),
+        row(4096, time("nccl", 40.0), time("one-shot", 10.0)),
+    )
+    (found,) = beaten(made)
+    assert (found.first_bytes, found.last_bytes, found.sure) == (1024, 4096, False)
+    assert found.ratio == pytest.approx((2.0, 4.0), rel=0.01)
+    assert "eager: one-shot to 1 KiB, one-shot (imprecise) to 2 KiB, then one-shot" in foot(made)
+
+
 def test_a_choice_is_not_sure_by_an_imprecise_time_or_without_a_second_backend() -> None:
     unsettled = time("nccl", 20.0)
     assert unsettled.cell is not None

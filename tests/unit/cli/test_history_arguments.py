@@ -418,6 +418,7 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(
         ("benchmarks/link_2cpu_202611/four_hosts.json", "link test"),
         ("benchmarks/capture_2xh100_202611/gpt2.jsonl", "pattern"),
         ("benchmarks/tune_2xh100_202611/table", "tuner table"),
+        ("tests/recorded/patterns/kineto_nccl_rank_0.json", "trace of torch.profiler"),
     ],
 )
 def test_a_file_without_a_sweep_is_named_by_its_kind(

@@ -85,7 +85,7 @@ def test_an_estimate_is_kept_by_its_format(capsys: Captured) -> None:
     assert "error: --json: nothing is measured with --system" in error
     assert "hint: keep the estimate with --format json > FILE" in error
     assert guarded(["moe", "--system", "h200x8", "--hosts", "a", "--json", "e.json"]) == 2
-    assert "hint: leave it out" in capsys.readouterr().err
+    assert "hint: leave them out" in capsys.readouterr().err
 
 
 def test_a_system_without_numpy_names_what_installs_it() -> None:

@@ -168,3 +168,11 @@ def test_a_failure_in_any_table_of_a_log_is_exit_code_1(
     for name, text, code in (("good", good * 2, 0), ("bad", bad, 1), ("second", good + bad, 1)):
         (tmp_path / name).write_text(text)
         assert guarded(["show", str(tmp_path / name)]) == code
+
+
+def test_a_folder_of_results_is_shown_one_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ROOT / "benchmarks" / "overlap_2cpu_202611"
+    assert guarded(("show", str(folder))) == 2
+    error = capsys.readouterr().err
+    assert "all_reduce beside alltoall, and a folder is given" in error
+    assert f"busbw show {folder}/alltoall.json; all on one page: busbw report {folder}" in error

@@ -48,6 +48,8 @@ def test_sizes_have_whole_elements_where_that_is_asked() -> None:
     check_elements(spec(min_bytes=6, datatype="half"))
     with pytest.raises(UsageError, match="--minbytes 3: an element of bfloat16 has 2 bytes"):
         check_elements(spec(min_bytes=3, datatype="bfloat16"))
+    with pytest.raises(UsageError, match="--datatype all: one type at a time"):
+        check_elements(spec(datatype="all"))
 
 
 def test_one_size() -> None:

@@ -182,6 +182,15 @@ def test_a_saved_run_is_shown_as_it_was_printed(
         assert guarded(words) == 0
 
 
+def test_a_table_with_what_nccl_ran_is_read() -> None:
+    saved = RECORDED.parents[1] / "inference_2xh200_202611" / "symmetric_kernels.txt"
+    result = read_table.read(saved.read_text())
+    assert [row.size_bytes for row in result.rows] == [1024 * 4**power for power in range(7)]
+    last = result.rows[-1].out_of_place
+    assert last is not None and (last.time_s, last.busbw) == pytest.approx((28.93e-6, 144.99e9))
+    assert result.complete and not any(found.id == LOG_ROWS for found in result.findings)
+
+
 def test_only_what_the_table_says_is_known() -> None:
     whole = busbw.run("all_reduce", engine="sim", ranks=4)
     again = read(printed(whole).encode(), "run.txt")

@@ -256,6 +256,27 @@ def test_gzip_is_read_also_when_it_is_cut():
     assert 0 < cut.rows[0].calls < 2000 and cut.header.skipped >= 1
 
 
+@pytest.mark.parametrize("cut_rank", [0, 1])
+def test_starts_of_a_trace_cut_before_its_base_time_are_unknown(cut_rank):
+    events = [call(1, 1.0), kernel(30.0, **{"External id": 1}), call(2, 2_000_001.0)]
+    whole = trace(*events, rank=1 - cut_rank)
+    base = b'"baseTimeNanoseconds": 1700000000000000000, '
+    cut = trace(*events[:2], rank=cut_rank).replace(base, b"")[:-1]
+    pattern = record(whole, cut)
+    assert pattern.header.seconds == pytest.approx(2.0, abs=1e-4)
+    assert pattern.header.started.startswith("2023-11-14T22:13:20")
+    assert pattern.rows[0].calls == 2 and pattern.rows[0].last_us == 2e6
+    alone = record(cut)
+    assert (alone.header.started, alone.rows[0].first_us) == ("", 0.0)
+
+
+def test_a_cut_trace_keeps_the_rank_that_stands_before_its_events():
+    contents = [trace(call(1, 1.0), kernel(30.0, **{"External id": 1}), rank=n) for n in (1, 0)]
+    pattern = record(contents[0], contents[1][:-1])
+    assert (pattern.header.ranks, pattern.header.skipped) == ([0, 1], 1)
+    assert [row.calls for row in pattern.rows] == [1]
+
+
 def test_unreadable_events_are_counted():
     broken = call(1, 1.0) | {"args": {"Collective name": "allreduce"}}
     pattern = record(trace(broken, call(2, 2.0)))

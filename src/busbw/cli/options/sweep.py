@@ -70,6 +70,9 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
 
 
 def sweep_options(defaults: Mapping[str, Any]) -> Decorator:
-    """Options of the table of sweeps, with defaults of a command's own."""
-    rows = [replace(BY_FIELD[field], run_default=value) for field, value in defaults.items()]
+    """Options of the table of sweeps, with defaults of a command's own, which takes one type."""
+    rows = [
+        replace(row, run_default=defaults[row.field], help=row.help.removesuffix(", or all"))
+        for row in map(BY_FIELD.__getitem__, defaults)
+    ]
     return options(*map(sweep_option, rows))

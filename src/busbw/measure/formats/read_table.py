@@ -2,8 +2,8 @@
 
 It is the inverse of `table`. Figures have the precision of the print. What the table does not hold
 stays unknown: samples, the names of hosts, versions, links, the interval of the placement that the
-columns do not describe. An interval has its wider side on both sides. The time of the in-place
-operation follows from its busbw.
+columns do not describe. What NCCL ran is left out. An interval has its wider side on both sides.
+The time of the in-place operation follows from its busbw.
 """
 
 import math
@@ -24,14 +24,14 @@ from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure.formats import read_table_footer, read_table_head, reading
 from busbw.measure.formats.read_table_head import NUMBER, SIZE, Head, size_bytes
-from busbw.measure.formats.table import COLUMNS
+from busbw.measure.formats.table import COLUMNS, RAN
 from busbw.ui.number_formats import NOT_KNOWN, TIME_UNITS
 
 LONGEST = 4096  # longer lines are not of a table
 NEEDED = {"size", "time", "busbw", "wrong"}  # no terminal is too narrow for these
 SMALL, BELOW = "<0.01", 0.005e9 * (1 - 1e-9)  # older tables printed a smaller busbw so
 HALF_DIGIT = 0.05 * (1 - 1e-9)  # percent: what printing a share with one decimal rounds away
-_TITLES = [column.title for column in COLUMNS]
+_TITLES = [column.title for column in (*COLUMNS, *RAN)]
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 _TIME = r"(?:\d+(?:\.\d+)?|nan|inf) (?:us|ms|s)"
 _SHAPES = {

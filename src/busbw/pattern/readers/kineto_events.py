@@ -77,7 +77,18 @@ def _decoded(source: PatternSource, collector: Collector, data: bytes) -> _Kinet
         return msgspec.json.decode(data, type=_KinetoTrace)
     except json_recovery.BROKEN as error:
         collector.add_problem(f"{source.name}: {error}")
-        return _KinetoTrace(list(_events(json_recovery.objects(data, "traceEvents"))))
+        trace = _without_events(data)
+        trace.traceEvents = list(_events(json_recovery.objects(data, "traceEvents")))
+        return trace
+
+
+def _without_events(data: bytes) -> _KinetoTrace:
+    """What stands before the events of a broken trace, such as its rank."""
+    head, key, _ = data.partition(b'"traceEvents"')
+    try:
+        return msgspec.json.decode(head + key + b":[]}", type=_KinetoTrace)
+    except json_recovery.BROKEN:
+        return _KinetoTrace([])
 
 
 def kept(event: KinetoEvent) -> KinetoEvent | None:
