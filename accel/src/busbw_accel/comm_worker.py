@@ -5,6 +5,7 @@ over its own communicators.
 import atexit
 import math
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -32,8 +33,9 @@ COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
 _Job = Callable[[], bool]  # returns False to stop the thread
-# Seconds that an exit without close() waits for exchanges, such as one of local steps with `delay`.
-EXIT_S = 60.0
+# Seconds that an exit without close() waits for exchanges, such as one of local steps with `delay`;
+# fewer after an exception, since the other ranks may wait for this one.
+EXIT_S, FAILED_EXIT_S = 60.0, 5.0
 
 
 @dataclass(slots=True)
@@ -359,7 +361,7 @@ _working: "weakref.WeakSet[CommWorker]" = weakref.WeakSet()
 @atexit.register
 def _stop_all() -> None:
     """Wait for exchanges: the interpreter aborts at exit if a thread is in one's C++ code."""
-    end = time.monotonic() + EXIT_S
+    end = time.monotonic() + (FAILED_EXIT_S if hasattr(sys, "last_value") else EXIT_S)
     for thread in [worker._stop_thread() for worker in list(_working)]:
         if thread is not None:
             thread.join(max(0.0, end - time.monotonic()))
