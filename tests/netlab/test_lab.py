@@ -159,6 +159,20 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
     assert again.returncode == 2
     assert f"hint: busbw lab down --name {name}" in again.stderr
     assert RATE / 2 < received(name, "h2", "h1") < 1.15 * RATE
+    for host in lab["hosts"]:
+        receive_cores = Path(f"/sys/class/net/{host['interface']}/queues/rx-0/rps_cpus")
+        mask = subprocess.run(
+            on(name, host["name"], "cat", str(receive_cores)),
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+        cores = host["cores"] or os.sched_getaffinity(0)
+        assert int(mask.replace(",", ""), 16) == sum(1 << core for core in cores), (
+            "one core receives a connection, so that packets do not overtake each other"
+        )
     file = tmp_path / "result.json"
     words = [
         "-m",
@@ -262,6 +276,9 @@ def test_status_shows_killed_processes_and_down_removes_the_others(busbw, name):
         timeout=30,
     )
     os.kill(pid, signal.SIGKILL)
+    limit = time.monotonic() + 10
+    while start_time(pid) and time.monotonic() < limit:
+        time.sleep(0.01)
     status = busbw("status", "--name", name)
     assert status.returncode == 1
     h1, h2 = status.stdout.splitlines()[2:]

@@ -19,7 +19,7 @@ from pathlib import Path
 from busbw.core.env import LAB_RATE
 from busbw.host.process import die_with_parent
 from busbw.lab.gpus import PIPES
-from busbw.lab.processes import NAMESPACES
+from busbw.lab.processes import enter_network
 from busbw.lab.types import Lab, LabHost
 
 HOSTS_FILE, SSH_CONFIG = "/etc/hosts", "/etc/ssh/ssh_config"
@@ -52,17 +52,7 @@ def enter(lab: Lab, host: LabHost, *argv: str) -> list[str]:
 def inside(host: LabHost) -> list[str]:
     """The words before a command that run it in a host's network, on its cores, with its name."""
     cores = ["taskset", "-c", ",".join(map(str, host.cores))] if host.cores else []
-    # Slave mounts: a namespace that is removed meanwhile must not stay mounted here.
-    return [
-        *cores,
-        "nsenter",
-        f"--net={NAMESPACES / host.namespace}",
-        "unshare",
-        "--uts",
-        "--mount",
-        "--propagation",
-        "slave",
-    ]
+    return [*cores, *enter_network(host.namespace)]
 
 
 def mounts(lab: Lab) -> str:

@@ -6,14 +6,16 @@ pyroute2 needs neither `ip` nor `tc`, which many images lack.
 
 import contextlib
 import errno
+import os
 import signal
+import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from busbw.core.errors import NoMeasurement
-from busbw.lab.processes import NAMESPACES, inside, kill_all
+from busbw.lab.processes import NAMESPACES, enter_network, inside, kill_all
 from busbw.lab.types import Lab, LabHost, Shape
 
 MIN_BURST = 256 << 10
@@ -53,6 +55,41 @@ def make(lab: Lab) -> None:
             segments = {"gso_max_segs": 1} if lab.spec.shape.loss else {}
             netlink.link("set", index=index, mtu=lab.spec.mtu, state="up", **segments)
         limit(host, lab.spec.shape_of(host.name))
+    if any(lab.spec.shape_of(host.name) != Shape() for host in lab.hosts):
+        usable = sorted(os.sched_getaffinity(0))
+        for host in lab.hosts:
+            _keep_order(host.namespace, host.cores or usable)
+        if lab.switch:
+            _keep_order(lab.switch, usable)
+
+
+def _keep_order(namespace: str, cores: Sequence[int]) -> None:
+    """Let one of these cores receive all packets of a connection, where the kernel can.
+
+    The queue of a limited interface is emptied by whichever core is there, and a veth pair leaves a
+    packet to that core. Packets then overtake each other, and TCP sends again what is not lost and
+    slows down (benchmarks/slow_training_2xh200_202611).
+    """
+    files = "/sys/class/net/*/queues/rx-*/rps_cpus"
+    commands = [
+        "mount -n -t sysfs sysfs /sys",
+        f"for file in {files}; do echo {cpu_mask(cores)} > $file; done",
+    ]
+    subprocess.run(
+        [*enter_network(namespace), "sh", "-c", " && ".join(commands)],
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def cpu_mask(cpus: Iterable[int]) -> str:
+    """A set of CPUs as the kernel reads it: groups of 32 bits in hexadecimal, the highest first."""
+    bits = sum(1 << cpu for cpu in cpus)
+    groups: list[str] = []
+    while bits or not groups:
+        groups.append(f"{bits & 0xFFFFFFFF:08x}")
+        bits >>= 32
+    return ",".join(reversed(groups))
 
 
 def limit(host: LabHost, shape: Shape) -> None:

@@ -34,6 +34,15 @@ def exists(namespace: str) -> bool:
         return False
 
 
+def enter_network(namespace: str) -> list[str]:
+    """The words before a command that run it in a named network namespace.
+
+    Its mounts are slaves: a namespace that is removed meanwhile must not stay mounted here.
+    """
+    network = f"--net={NAMESPACES / namespace}"
+    return ["nsenter", network, "unshare", "--uts", "--mount", "--propagation", "slave"]
+
+
 def inside(namespace: str) -> list[int]:
     """Processes in a named network namespace; none if there is no such namespace."""
     try:

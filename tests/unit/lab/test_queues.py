@@ -89,3 +89,10 @@ def test_every_rate_that_is_allowed_fits_into_the_message(rate):
 
 def test_nothing_is_asked_for_without_a_shape():
     assert messages(Shape()) == []
+
+
+@pytest.mark.parametrize(
+    ("cpus", "mask"), [([0], "00000001"), ([0, 1, 31], "80000003"), ([4, 33], "00000002,00000010")]
+)
+def test_a_set_of_cpus_is_written_as_the_kernel_reads_it(cpus, mask):
+    assert network.cpu_mask(cpus) == mask
