@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 
 from busbw_accel.codecs import coder
-from busbw_accel.codecs.base import Codec, State, share
-from busbw_accel.communicator import Communicator
+from busbw_accel.codecs.base import Codec, State
+from busbw_accel.communicator import Communicator, mean
 from busbw_accel.methods import BLOCK
 
 # Rows that are longer than this share of their elements are sent as they are: coding takes longer
@@ -31,7 +31,7 @@ class Exact(Codec):
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         if comm.size == 2:
             rows, sent = _swapped(part[None], comm, comm.all_gather, state, "rows", step)
-            part.copy_(_average(rows, comm))
+            part.copy_(mean(rows))
             return comm.ring(sent)
         length = -(-part.numel() // (comm.size * BLOCK)) * BLOCK
         padded = torch.nn.functional.pad(part, (0, comm.size * length - part.numel()))
@@ -45,7 +45,7 @@ class Exact(Codec):
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> int:
         received, sent = _swapped(rows, comm, comm.all_to_all, state, "rows", step)
-        shard.copy_(_average(received, comm))
+        shard.copy_(mean(received))
         return comm.direct(sent)
 
     def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
@@ -111,14 +111,3 @@ def _decoded(came: torch.Tensor, rows: torch.Tensor, rank: int) -> torch.Tensor:
         else:
             coder.decode(row, out)
     return decoded
-
-
-def _average(rows: torch.Tensor, comm: Communicator) -> torch.Tensor:
-    """The average of rows in fp32, in their order.
-
-    They are divided first, as in DDP, because a sum may overflow.
-    """
-    total = share(rows[0], comm)
-    for row in rows[1:]:
-        total += share(row, comm)
-    return total
