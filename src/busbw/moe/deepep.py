@@ -75,17 +75,14 @@ class DeepEp:
         self.version = _version()
 
     def reserved_bytes(self, rows: dict[str, int], row_bytes: int) -> int:
-        """See OpenedBackend."""
         return self._bytes + result_bytes(rows, row_bytes)
 
     def exchange(
         self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers
     ) -> "DeepEpExchange":
-        """See OpenedBackend."""
         return DeepEpExchange(spec, plan, rank, buffers, self._buffer)
 
     def close(self) -> None:
-        """See OpenedBackend."""
         self._buffer.destroy()
 
 

@@ -218,11 +218,9 @@ class AllToAllV:
     version = ""
 
     def reserved_bytes(self, rows: dict[str, int], row_bytes: int) -> int:
-        """See OpenedBackend."""
         return result_bytes(rows, row_bytes)
 
     def exchange(self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers) -> RankExchange:
-        """See OpenedBackend."""
         return RankExchange(spec, plan, rank, buffers)
 
     def close(self) -> None:

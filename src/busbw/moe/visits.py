@@ -33,15 +33,12 @@ class OwnDurations:
         self.tick_s, self.launched, self.progress = batches.tick_s, 0, batches.progress
 
     def each_s(self, estimate_s: float) -> float:
-        """See Batches."""
         return self._batches.each_s(estimate_s)
 
     def untimed(self, estimate_s: float) -> int:
-        """See Batches."""
         return self._batches.untimed(estimate_s)
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
-        """See Batches."""
         taken = self._batches.take(launches, estimate_s)
         self.launched = self._batches.launched
         return BatchTimes(taken.durations_s, [], taken.launch_s)
