@@ -17,7 +17,6 @@ from busbw.cli.terminal import width
 from busbw.core.backend_names import parse_names
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import parse_size
-from busbw.engines.registry import AUTO
 from busbw.launch import environment
 from busbw.measure.record import RunRecord
 from busbw.measure.start import run
@@ -34,14 +33,13 @@ from busbw.moe.routing import (
 )
 from busbw.moe.types import MoeJob, MoeSpec
 
-TORCH = "torch"
 TYPES = ("bfloat16", "half", "float")
 MOST_TOKENS = 1 << 20
 _TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
     *("hosts", "hostfile", "ifname", "slurm", "net", "dry_run", "limit_s", "launch_limit_s"),
-    *("json_name", "force", "history", "max_time", "engine", "backends"),
+    *("json_name", "force", "history", "max_time", "backends"),
 )
 
 
@@ -129,13 +127,6 @@ class Tokens(click.ParamType[tuple[int, int]]):
     show_default="1; on CPUs all end after 30 s",
     help="target time per size and direction",
 )
-@click.option(
-    "--engine",
-    type=click.Choice((AUTO, TORCH)),
-    default=AUTO,
-    show_default=True,
-    help="who moves the data: PyTorch, with NCCL on GPUs and Gloo on CPUs",
-)
 @shared.limit_option
 @click.option(
     "--system",
@@ -151,7 +142,6 @@ class Tokens(click.ParamType[tuple[int, int]]):
 )
 @shared.run_options("text", "json")
 def command(
-    engine: str,
     limit_s: float,
     launch_limit_s: float,
     net: str | None,
@@ -184,7 +174,7 @@ def command(
         )
     _check_ranks(spec, where)
     job = MoeJob(
-        engine=TORCH if engine == AUTO else engine,
+        engine="torch",
         program="busbw moe",
         argv=argv(),
         net=net or "",

@@ -224,7 +224,7 @@ class AllToAllV:
         return RankExchange(spec, plan, rank, buffers)
 
     def close(self) -> None:
-        """See OpenedBackend."""
+        """Nothing is held."""
 
 
 def _bags(places: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
