@@ -2,24 +2,20 @@
 
 import os
 import re
-from functools import partial
 from typing import Any
 
 import click
 
-from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, Seconds, argv, given_options, not_empty
-from busbw.cli.output import exit_code, json_or_text, print_command
+from busbw.cli.options.parameters import COUNT, Seconds, given_options, not_empty
+from busbw.cli.run_job import take_run_options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.backend_names import parse_names
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import parse_size
 from busbw.launch import environment
-from busbw.measure.record import RunRecord
-from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.moe import text as moe_text
 from busbw.moe.registry import BY_NAME
@@ -141,20 +137,7 @@ class Tokens(click.ParamType[tuple[int, int]]):
     "--nics", default="", callback=not_empty, help="ports of a host and the rate of each: 8x400G"
 )
 @shared.run_options("text", "json")
-def command(
-    limit_s: float,
-    launch_limit_s: float,
-    net: str | None,
-    format_name: str,
-    json_name: str,
-    force: bool,
-    history: bool,
-    dry_run: bool,
-    max_time: float | None,
-    system: str,
-    nics: str,
-    **fields: Any,
-) -> int:
+def command(max_time: float | None, system: str, nics: str, **fields: Any) -> int:
     """Measure what dispatch and combine of a mixture of experts reach, with the time of each phase,
     and verify every element. Of several backends, it says which is the fastest.
 
@@ -162,32 +145,18 @@ def command(
     weighted sum. Experts are divided evenly between ranks, in order. A file of ids has a line for
     each token, rank 0's first: 3,17,42 or [3, 17, 42].
     """
-    format_name = "json" if json_name == "-" else format_name
-    where = LaunchTarget(**shared.take_where(fields))
+    options = take_run_options(fields)
     spec = MoeSpec(max_time_s=max_time, **fields)
     check_shape(parse_routing(spec.routing), spec.experts, spec.top_k)
     if system:
-        return _estimate(spec, system, nics, where.ranks, format_name)
+        return _estimate(spec, system, nics, options.where.ranks, options.format_name)
     if nics:
         raise UsageError(
             f"--nics {nics}: a run uses the NICs it finds", "add --system, like h200x8"
         )
-    _check_ranks(spec, where)
-    job = MoeJob(
-        engine="torch",
-        program="busbw moe",
-        argv=argv(),
-        net=net or "",
-        limit_s=limit_s,
-        launch_limit_s=launch_limit_s,
-        moe=spec,
-    )
-    if dry_run:
-        return print_command(job, where)
-    record = RunRecord(shared.result_file(json_name), overwrite=force)
-    with finishing(record, partial(keep, asked=history)):
-        result = run(job, where, json_or_text(format_name, record, moe_text.render_all))
-    return int(exit_code(result))
+    _check_ranks(spec, options.where)
+    job = MoeJob(engine="torch", program="busbw moe", **options.job_fields, moe=spec)
+    return options.print_at_end(job, moe_text.render_all, save_unasked=True)
 
 
 def _check_ranks(spec: MoeSpec, where: LaunchTarget) -> None:
