@@ -1,13 +1,10 @@
 """A rank's part: route the tokens, verify and time dispatch and combine, report from process 0."""
 
-import os
 import platform
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-
-import torch
 
 from busbw.core.dtypes import dtype
 from busbw.core.errors import NoMeasurement
@@ -23,6 +20,7 @@ from busbw.measure.batches import Batches, HeldBatches, HostClockBatches
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.process_groups import Party, facts, join_all
+from busbw.measure.processors import share_processors
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import CPU_PRECISION, GPU_PRECISION, running
 from busbw.model.fabric import NoFabric
@@ -72,7 +70,7 @@ def measure(job: MoeJob, control: Control, emit: Emit, enter_phase: EnterPhase) 
         opened = TorchEngine(control, spec, *place)
     with running(opened):
         enter_phase("prepare", "")
-        _share_processors(control)
+        share_processors(control)
         result = MoeResult(moe=job.moe, **facts(job, party, opened))
         result.library.network = network.agreed(job, control, result.library, log.networks)
         ids, sizes = _tokens(job.moe, control, on_gpus=opened.asynchronous)
@@ -253,12 +251,3 @@ def _row(case: _MoeCase, visitor: Visitor, least: LeastTime | None) -> MoeRow:
         wrong=sum(one.wrong for one in case.mismatches),
         mismatches=list(case.mismatches[:MISMATCHES_KEPT]),
     )
-
-
-def _share_processors(control: Control) -> None:
-    """Divide this host's processors between its ranks: with more threads than cores, threads wait
-    for each other. Collective.
-    """
-    ranks = control.allgather(platform.node()).count(platform.node())
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // ranks, 1))
