@@ -54,3 +54,9 @@ def test_each_rank_of_a_machine_gets_its_share_of_the_cores(
     from busbw.measure.processors import share_of
 
     assert share_of(own_affinity, [own_affinity, *other_ranks]) == threads
+
+
+def test_a_machine_is_known_by_its_boot_id() -> None:
+    from busbw.measure.processors import machine
+
+    assert len(machine()) == 36, "also in a container"
