@@ -4,6 +4,7 @@ Mbit/s.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,7 @@ def test_a_slow_link_names_its_host_and_no_late_rank(
     lab, file = four_hosts_one_slow, tmp_path / "result.json"
     hosts = ",".join(f"{host.address}:1" for host in lab.hosts)
     words = [
-        "run",
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "--hosts",
+        *shlex.split("run all_reduce --engine mpi --hosts"),
         hosts,
         "--ifname",
         "10.77.0.0/24",

@@ -2,6 +2,7 @@
 call what the others wait in.
 """
 
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -72,14 +73,7 @@ def test_no_such_folder_is_a_usage_error():
 def test_dumps_alone_name_the_rank_and_since_when(dumps, capsys):
     code = guarded(
         [
-            "check",
-            "job",
-            "--wide",
-            "--ras",
-            "127.0.0.1:9",
-            "--interval",
-            "0.2",
-            "--flight-recorder",
+            *shlex.split("check job --wide --ras 127.0.0.1:9 --interval 0.2 --flight-recorder"),
             str(dumps),
         ]
     )
