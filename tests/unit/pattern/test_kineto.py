@@ -249,6 +249,15 @@ def test_a_trace_is_read_in_pieces(monkeypatch):
     assert 0 < pattern.rows[0].calls < 300
 
 
+@pytest.mark.parametrize("piece_bytes", [1000, 16 << 20])
+def test_a_list_of_events_alone_is_a_trace(piece_bytes, monkeypatch):
+    events = [event for n in range(50) for event in (call(n, float(n)), kernel(2.0))]
+    monkeypatch.setattr(kineto_events, "_PIECE", piece_bytes)
+    alone = record(json.dumps(events, indent=1).encode())
+    assert not alone.header.skipped
+    assert alone.rows == record(trace(*events)).rows
+
+
 def test_gzip_is_read_also_when_it_is_cut():
     packed = gzip.compress(trace(*(call(number, float(number)) for number in range(2000))))
     assert record(packed).rows[0].calls == 2000
