@@ -182,6 +182,7 @@ def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_n
             hint = "keep the estimate with --format json > FILE, which busbw show reads"
         raise UsageError(f"{', '.join(options)}: nothing is measured with --system", hint)
     from busbw.api.systems import LinkOptions, given_system
+    from busbw.core import json_codec
     from busbw.model.clouds import instance
     from busbw.moe import estimate
     from busbw.reference.own_table import known_curves
@@ -192,5 +193,7 @@ def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_n
     known = known_curves(own_file(os.environ))
     found = estimate.estimate(spec, described[0], system, ranks, known)
     found.nics_assumed = bool(found.nics) and not nics and instance(system) is None
-    print_out(estimate.json(found) if format_name == "json" else estimate.text(found, width()))
+    print_out(
+        json_codec.indented(found) if format_name == "json" else estimate.text(found, width())
+    )
     return int(Exit.OK)
