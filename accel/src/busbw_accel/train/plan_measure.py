@@ -20,7 +20,7 @@ from busbw_accel.local_steps import LocalSteps
 from busbw_accel.settings import HOST, Settings
 from busbw_accel.train.bench import SETTLING_STEPS, Bench, under_ddp, wrap
 from busbw_accel.train.kinds import Surveyed, Trained
-from busbw_accel.train.loop import LEARNING_RATE, optimizer_for, scaler_for
+from busbw_accel.train.loop import LEARNING_RATE, optimizer_for, scaler_for, synchronize
 from busbw_accel.train.methods import Method
 from busbw_accel.train.plan_types import (
     BUCKETS_MB,
@@ -287,17 +287,13 @@ class Survey:
 
     def _timed(self, exchange: Callable[[], object]) -> tuple[float, float]:
         """As of `_exchange_bucket`, for any exchange."""
-        self._synchronize()
+        synchronize(self.bench.device)
         self.bench.control.barrier()
         begun, computed = time.perf_counter(), time.process_time()
         exchange()
-        self._synchronize()
+        synchronize(self.bench.device)
         took, busy = time.perf_counter() - begun, time.process_time() - computed
         return took, busy / torch.get_num_threads()
-
-    def _synchronize(self) -> None:
-        if self.bench.device.type == "cuda":
-            torch.cuda.synchronize(self.bench.device)
 
 
 def bucket_code(bucket_mb: float) -> str:
