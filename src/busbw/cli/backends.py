@@ -26,7 +26,7 @@ from busbw.measure.target import LaunchTarget
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_factor": 2, "datatype": "bfloat16"}
 MAX_TIME_S = 0.2  # of each backend, size and mode
-BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
+MAX_BLOCKS, LARGEST_BLOCK = 1024, 16 << 20
 
 
 @click.command(
@@ -57,7 +57,7 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
 )
 @click.option(
     "--blocks",
-    type=click.IntRange(0, MOST_BLOCKS),
+    type=click.IntRange(0, MAX_BLOCKS),
     default=0,
     help="sendrecv: number of scattered blocks in a call, each of the row's size, as in a KV cache",
 )
@@ -130,10 +130,10 @@ def command(
 
 def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bool) -> None:
     """UsageError for blocks where nothing moves them, and for what moves blocks without any."""
-    if blocks and name != BLOCKED:
+    if blocks and name != "sendrecv":
         raise UsageError(
             f"--blocks {blocks}: {name} moves no scattered blocks",
-            f"busbw backends {BLOCKED} --blocks {blocks}",
+            f"busbw backends sendrecv --blocks {blocks}",
         )
     if blocks and copies:
         raise UsageError(
@@ -143,7 +143,7 @@ def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bo
     if of_blocks and not blocks:
         raise UsageError(
             f"--backends {of_blocks}: it moves blocks, and --blocks does not say how many",
-            f"busbw backends {BLOCKED} --blocks 64 -b 4K -e 16M --backends {of_blocks}",
+            f"busbw backends sendrecv --blocks 64 -b 4K -e 16M --backends {of_blocks}",
         )
 
 

@@ -30,7 +30,7 @@ from busbw.moe.routing import (
 from busbw.moe.types import MoeJob, MoeSpec
 
 TYPES = ("bfloat16", "half", "float")
-MOST_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 20
 _TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
@@ -52,10 +52,10 @@ class Tokens(click.ParamType[tuple[int, int]]):
             first, last = (
                 parse_size(word, "--tokens") for word in (words[1], words[2] or words[1])
             )
-            if 1 <= first <= last <= MOST_TOKENS:
+            if 1 <= first <= last <= MAX_TOKENS:
                 return first, last
         raise UsageError(
-            f"--tokens {value}: not 1 to {MOST_TOKENS} tokens, the smaller number first",
+            f"--tokens {value}: not 1 to {MAX_TOKENS} tokens, the smaller number first",
             "write it like --tokens 512 or --tokens 128:4K",
         )
 

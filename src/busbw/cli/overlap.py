@@ -17,7 +17,7 @@ from busbw.overlap import text as overlap_text
 from busbw.overlap.types import COPY, GEMM, OverlapJob
 
 DEFAULTS = {"min_bytes": 1 << 20, "max_bytes": 256 << 20, "step_factor": 4, "datatype": "bfloat16"}
-MOST_CTAS = 1024
+MAX_CTAS = 1024
 
 
 @click.command(
@@ -98,11 +98,11 @@ def _parse_ctas(text: str) -> list[int]:
     for word in text.split(","):
         if word.strip() == "any":
             limits.append(0)
-        elif re.fullmatch(r"\s*[1-9]\d*\s*", word) and int(word) <= MOST_CTAS:
+        elif re.fullmatch(r"\s*[1-9]\d*\s*", word) and int(word) <= MAX_CTAS:
             limits.append(int(word))
         else:
             raise UsageError(
-                f"--max-ctas {text}: '{word}' is not a number from 1 to {MOST_CTAS}",
+                f"--max-ctas {text}: '{word}' is not a number from 1 to {MAX_CTAS}",
                 "give numbers of CTAs, like 4,8,16,any",
             )
     return limits
