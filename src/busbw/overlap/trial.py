@@ -19,8 +19,8 @@ COLLECTIVE, LOAD = 0, 1  # the sides
 TIMED_S = 2e-3  # target duration of a timed side
 MAX_OPERATIONS = 64  # operations of a timed side: all are enqueued before the first runs
 TRIES = 3
-# Operations of the side that is not timed, as a multiple: at first of those of a timed one, at most of
-# MAX_OPERATIONS.
+# Operations of the side that is not timed, as a multiple: at first of those of the timed side, at
+# most of MAX_OPERATIONS.
 FIRST_SHARE, MAX_SHARE = 1.5, 4
 
 Sides = list[Sequence[Launch]]
