@@ -28,7 +28,7 @@ def dumps(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("dumps")
     module = str(Path(__file__).with_name("gloo_rank.py"))
     more = {"TORCH_FR_BUFFER_SIZE": "100", "DUMPS": str(folder)}
-    jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), module, ["hanging"], RANKS, **more))
+    jobs.run(tmp_path_factory.mktemp("job"), module, ["hanging"], RANKS, **more)
     return folder
 
 
