@@ -273,20 +273,18 @@ class Survey:
         and the largest CPU time.
         """
         control = self.bench.control
-        took, busy = zip(*(self._exchange_bucket(hook, bucket) for bucket in buckets), strict=True)
+
+        def exchange(bucket: ReplayedBucket) -> tuple[float, float]:
+            bucket.put_back(self._memory)
+            return self._timed(lambda: hook(bucket).wait())
+
+        took, busy = zip(*map(exchange, buckets), strict=True)
         return control.reduce_all(list(took), "min"), control.reduce_all(list(busy), "max")
 
-    def _exchange_bucket(self, hook: Hook, bucket: ReplayedBucket) -> tuple[float, float]:
-        """Exchange a bucket.
-
-        Returns the seconds, and the CPU time of all threads divided by the number of backward's
-        threads.
-        """
-        bucket.put_back(self._memory)
-        return self._timed(lambda: hook(bucket).wait())
-
     def _timed(self, exchange: Callable[[], object]) -> tuple[float, float]:
-        """As of `_exchange_bucket`, for any exchange."""
+        """The seconds of an exchange, and the CPU time of all threads divided by the number of
+        backward's threads.
+        """
         synchronize(self.bench.device)
         self.bench.control.barrier()
         begun, computed = time.perf_counter(), time.process_time()
