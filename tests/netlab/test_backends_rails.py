@@ -20,8 +20,8 @@ needs_nixl = pytest.mark.skipif(
     find_spec("nixl_cu13") is None, reason="NIXL is not installed: pip install nixl-cu13"
 )
 FAST, SLOW = "10.77.0.0/24", "10.78.0.0/24"
-FAST_MBIT, SLOW_MBIT = 800, 50
-BLOCKS, BLOCK = 16, 1 << 20  # much more than the rate limits let through at once
+FAST_MBIT, SLOW_MBIT = 800, 200
+BLOCKS, BLOCK = 16, 1 << 19  # much more than the rate limits let through at once
 HANG_S = 250  # where other processes use all cores
 BACKENDS = ["gloo-packed", "nixl", "nixl-write"]
 
@@ -41,7 +41,7 @@ def test_the_slow_cable_shows_alone_and_both_have_their_line_rates(tmp_path: Pat
     for backend in BACKENDS:
         _check_rates(cells[f"{backend}@{FAST}"], cells[f"{backend}@{SLOW}"])
     assert f"{BACKENDS[-1]}, GB/s of a transfer of 16 blocks of the size:" in out
-    assert any(line.startswith(SLOW) and line.endswith("0.00625") for line in _lines(out))
+    assert any(line.startswith(SLOW) and line.endswith("0.0250") for line in _lines(out))
 
 
 def test_gloo_alone_is_measured_over_each_cable_though_it_cannot_use_both(tmp_path: Path) -> None:
