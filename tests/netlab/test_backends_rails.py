@@ -3,9 +3,6 @@ alone, and both.
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +19,6 @@ pytestmark = [
 needs_nixl = pytest.mark.skipif(
     find_spec("nixl_cu13") is None, reason="NIXL is not installed: pip install nixl-cu13"
 )
-SOURCE = str(Path(__file__).parents[2] / "src")
 FAST, SLOW = "10.77.0.0/24", "10.78.0.0/24"
 FAST_MBIT, SLOW_MBIT = 800, 200
 BLOCKS, BLOCK = 16, 1 << 19  # much more than the rate limits let through at once
@@ -77,18 +73,10 @@ def _measured(
     try:
         with netlab.lab(hosts=2, rate_mbit=FAST_MBIT) as lab:
             netlab.second_cable(lab, SLOW_MBIT)
-            environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
             # Both hosts are one machine, whose memory UCX would use.
-            environment |= {"CUDA_VISIBLE_DEVICES": "", "UCX_TLS": "tcp,self"}
-            command = (sys.executable, "-m", "busbw", *words.split(), *where, *named, *what)
-            done = subprocess.run(
-                lab.hosts[0].enter(*command),
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=HANG_S,
-                check=False,
-            )
+            variables = {"CUDA_VISIBLE_DEVICES": "", "UCX_TLS": "tcp,self"}
+            command = (*words.split(), *where, *named, *what)
+            done = netlab.busbw(lab, *command, limit_s=HANG_S, **variables)
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
     assert done.returncode == 0, done.stderr
