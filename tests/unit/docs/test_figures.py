@@ -34,7 +34,7 @@ from busbw.report import read, registry
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "benchmarks"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNS = [path.parent for path in sorted(RECORDS.glob("*/README.md"))]
 PARSER = MarkdownIt("commonmark").enable("table")
 LINK = re.compile(r"<([^>]*)>")
