@@ -176,3 +176,70 @@ def test_ranks_that_launched_as_many_but_other_functions_made_different_calls():
         "ranks of communicator 0xd launched 21 collectives each, but different ones:"
         " rank 0 AllReduce 21; rank 1 AllReduce 20, Broadcast 1;"
     )
+
+
+TP = {"2": {"ranks": "[0, 1]"}, "3": {"ranks": "[2, 3]"}}
+
+
+def dump_open(folder: Path, rank: int, calls: list[tuple[str, str, int]], reached: int) -> None:
+    """Write a dump that lists only calls that have not ended: group, function and number of each.
+    `reached` is the last call that the rank's only group has ended.
+    """
+    entries = [
+        {
+            "record_id": 500 + number,
+            "pg_id": 4,
+            "process_group": [group, "TENSOR_PARALLEL"],
+            "collective_seq_id": number,
+            "profiling_name": f"nccl:{function}",
+            "time_created_ns": 1_700_000_000_000_000_000 + number,
+            "input_sizes": [[8]],
+            "output_sizes": [[8]],
+            "state": "scheduled",
+            "retired": False,
+        }
+        for group, function, number in calls
+    ]
+    enqueued = max((number for *_, number in calls), default=reached)
+    status = {"last_enqueued_collective": enqueued, "last_completed_collective": reached}
+    dump = {"version": "2.10", "pg_config": TP, "pg_status": {"4": status}, "entries": entries}
+    (folder / f"_dump_{rank}").write_text(json.dumps(dump))
+
+
+def message_of(folder: Path) -> str:
+    no_ras = parse("")
+    calls = outstanding([str(folder)])[0]
+    return concluded(before=no_ras, after=no_ras, outstanding=calls).message
+
+
+def test_gpus_that_do_not_end_what_others_have_ended_are_named(tmp_path):
+    for number, group, ended in ((0, "2", 7), (1, "2", 6), (2, "3", 6), (3, "3", 7)):
+        calls = [(group, "_all_gather_base", seq) for seq in range(ended + 1, 10)]
+        dump_open(tmp_path, number, calls, ended)
+    assert message_of(tmp_path).startswith(
+        "ranks 1, 2 did not end calls that have ended on other GPUs: _all_gather_base number 7 of"
+        " group 2 (TENSOR_PARALLEL) has ended on rank 0, not on rank 1; since"
+    )
+
+
+def test_the_root_of_a_broadcast_may_end_first(tmp_path):
+    dump_open(tmp_path, 0, [("2", "broadcast", 8)], 7)
+    dump_open(tmp_path, 1, [("2", "broadcast", 7)], 6)
+    assert message_of(tmp_path).startswith("no rank is late: 1 rank waits in broadcast number 7")
+
+
+def test_ranks_of_several_groups_whose_dumps_are_empty_have_not_called(tmp_path):
+    for waiting, group in ((0, "2"), (2, "3")):
+        dump_open(tmp_path, waiting, [(group, "all_reduce", 7)], 6)
+        dump_open(tmp_path, waiting + 1, [], 6)
+    assert message_of(tmp_path).startswith(
+        "rank 1 has not called all_reduce number 7 of group 2 (TENSOR_PARALLEL) (last: number 6);"
+        " rank 3 has not called all_reduce number 7 of group 3 (TENSOR_PARALLEL) (last: number 6);"
+    )
+
+
+def test_a_rank_far_from_the_call_is_not_said_to_lack_it(tmp_path):
+    """The number that its dump has may be that of another group."""
+    dump_open(tmp_path, 0, [("2", "all_reduce", 7)], 6)
+    dump_open(tmp_path, 1, [], 2)
+    assert message_of(tmp_path).startswith("no rank is late: 1 rank waits in all_reduce number 7")
