@@ -109,7 +109,7 @@ def of_dumps(
     """The same of dumps with their names and ranks; the collector counts what cannot be read."""
     groups: dict[str, dict[int, Calls]] = {}
     configured: dict[str, Any] = {}
-    progress = _Progress()
+    progress = _DumpedProgress()
     for name, rank, dump in dumps:
         configured |= groups_of(dump)
         if dump:
@@ -162,7 +162,7 @@ def _size(function: str, entry: dict[str, Any]) -> str:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _DumpedProgress:
     """How far ranks have come by the `pg_status` of their dumps, which has a group's number on the
     rank (`pg_id`). Dumps may list only calls that have not ended, so that an entry that is missing
     tells nothing of the call.
@@ -211,7 +211,7 @@ class _Progress:
 
 
 def _first(
-    group: str, ranks: dict[int, Calls], members: set[int], progress: _Progress
+    group: str, ranks: dict[int, Calls], members: set[int], progress: _DumpedProgress
 ) -> Outstanding | None:
     """The collective with the lowest number that ranks called differently, else the lowest that
     has not ended; None if there is none.

@@ -117,3 +117,12 @@ def test_show_prints_the_conclusion(tmp_path: Path, capfd: pytest.CaptureFixture
     file.write_text("epoch 1\n" + caught(0) + status(0, 9) + status(1, 6, at=6))
     assert guarded(["show", str(file)]) == 0
     assert capfd.readouterr().out.startswith("FAIL    rank 1 had not called ALLREDUCE of 1024")
+
+
+def test_lines_of_nccl_beside_it_hide_nothing(tmp_path, capfd) -> None:
+    """Most jobs that are watched have NCCL_DEBUG=INFO, whose lines alone have no call."""
+    file = tmp_path / "training.log"
+    log = "".join(caught(rank) + status(rank, 9) for rank in range(3)) + status(3, 6, at=6)
+    file.write_text(f"h1:80:91 [7] NCCL INFO misc/socket.cc:47 -> 3\n{log}")
+    guarded(["show", "--wide", str(file)])
+    assert capfd.readouterr().out.startswith("FAIL    rank 3 had not called ALLREDUCE of 1024")
