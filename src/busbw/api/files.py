@@ -27,6 +27,7 @@ from busbw.report.read import RESULT_KEY, read
 from busbw.report.registry import kind
 from busbw.report.results import kind_of
 
+MOST_LOGS = 256 << 20  # bytes of several logs that are read for why a job failed
 TRACE = "kineto"  # of all that may be larger than the memory
 FileObject = msgspec.Struct | Pattern | list[msgspec.Struct]
 
@@ -267,7 +268,7 @@ def _logs(files: Sequence[str]) -> bytes:
     for source in sources(files):
         with contextlib.closing(source):
             for piece in source.pieces(Collector("logs")):
-                content += piece[: MAX_FILE_BYTES - len(content)]
+                content += piece[: MOST_LOGS - len(content)]
         content += b"\n"
     return bytes(content)
 

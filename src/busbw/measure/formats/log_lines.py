@@ -114,6 +114,24 @@ KINDS: tuple[ForeignFile, ...] = (
         "busbw link, which tests every pair of hosts",
     ),
     ForeignFile(
+        re.compile(
+            rb"\b(?:[Dd]ispatch|[Cc]ombine)(?: \+ combine)?(?: bandwidth)?: [\d.]+ GB/s"
+            rb"|\[tuning\] (?:Best )?(?:dispatch|combine|SMs)\b"
+        ),
+        "output of a test of DeepEP",
+        "busbw moe measures dispatch and combine; docs/how-to/moe-dispatch.md compares the two",
+    ),
+    ForeignFile(
+        re.compile(rb"Tensor Shape +Tensor Size +\w"),
+        "a table of vLLM's benchmark_device_communicators.py",
+        "busbw backends measures vLLM's all-reduces beside the others",
+    ),
+    ForeignFile(
+        re.compile(rb"\bName +Self C(?:PU|UDA) %"),
+        "a table of torch.profiler, without the bytes of calls",
+        'give its trace: prof.export_chrome_trace("trace.json")',
+    ),
+    ForeignFile(
         re.compile(rb"(?i)\bnixl_?bench"),
         "a file about nixlbench, without its table",
         "give what nixlbench prints",

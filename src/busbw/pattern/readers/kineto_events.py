@@ -55,9 +55,11 @@ class _KinetoTrace(msgspec.Struct):
 
 def traces(source: PatternSource, collector: Collector) -> Iterator[_KinetoTrace]:
     """The trace in parts that end between two events: most events are of no use here, and the
-    trace of a long run does not fit in memory.
+    trace of a long run does not fit in memory. A trace may be the list of its events alone.
     """
-    start, pending = b"", bytearray()
+    start, end, pending = b"", b"", bytearray()
+    if source.head.lstrip().startswith(b"["):
+        start, end = _START[:-1], b"}"
     enough = _PIECE
     for piece in source.pieces(collector):
         pending += piece
@@ -68,7 +70,7 @@ def traces(source: PatternSource, collector: Collector) -> Iterator[_KinetoTrace
         if whole:
             yield _decoded(source, collector, start + whole[1] + b"]}")
             start, pending = _START, pending[whole.end() :]
-    yield _decoded(source, collector, start + pending)
+    yield _decoded(source, collector, start + pending + end)
 
 
 def _decoded(source: PatternSource, collector: Collector, data: bytes) -> _KinetoTrace:
