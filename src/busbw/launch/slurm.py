@@ -170,7 +170,7 @@ def _default_ranks(
     if per_node is None:
         raise UsageError(
             "--slurm: neither ranks nor nodes are given, and this is not an allocation",
-            "busbw run ... --slurm --nodes 2 --gpus-per-node 8",
+            "give the nodes: --slurm --nodes 2 --gpus-per-node 8",
         )
     return None, per_node
 

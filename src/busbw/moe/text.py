@@ -49,11 +49,9 @@ def header(result: MoeResult) -> str:
 
 
 def shape(spec: MoeSpec) -> str:
-    """`top-8, hidden 7168, bfloat16, routing uniform, seed 1`."""
-    return (
-        f"top-{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}, seed"
-        f" {spec.seed}"
-    )
+    """`top-8, hidden 7168, bfloat16, routing uniform, seed 1`; a file's routing has no seed."""
+    seed = "" if spec.routing.startswith("file:") else f", seed {spec.seed}"
+    return f"top-{spec.top_k}, hidden {spec.hidden}, {spec.datatype}, routing {spec.routing}{seed}"
 
 
 def render_all(result: MoeResult, width: int | None = None) -> str:

@@ -123,6 +123,8 @@ def _read_any(data: bytes, collective: str | None, table: int | None) -> Outcome
     if read_rccl_tests_file.recognized(data):
         return read_rccl_tests_file.read(data, collective)
     if data.lstrip()[:1] != b"{":
+        if data.lstrip()[:1] == b"[" and _is_json(data):
+            raise UsageError("a JSON list that busbw does not know", reading.FORMATS)
         if read_table.recognized(data):
             return read_table.read(data.decode("utf-8", "replace"), collective, table)
         return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective, table)
@@ -134,6 +136,14 @@ def _read_any(data: bytes, collective: str | None, table: int | None) -> Outcome
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("busbw."):
         return _read_busbw(data, collective)
     return read_nccl_tests_json.of_document(document, intact, collective)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _read_busbw(data: bytes, collective: str | None) -> Outcome:

@@ -27,6 +27,13 @@ def test_text_fits_a_terminal(golden) -> None:
     golden("moe.txt", text)
 
 
+def test_a_routing_from_a_file_has_no_seed() -> None:
+    result = moe_results.result()
+    assert "routing uniform, seed 1" in render_all(result)
+    result.moe = msgspec.structs.replace(result.moe, routing="file:ids.csv")
+    assert "routing file:ids.csv\n" in render_all(result)
+
+
 def test_wide_text_has_every_column() -> None:
     text = render_all(moe_results.result(), None)
     heading = next(line for line in text.splitlines() if line.startswith("tokens"))

@@ -66,6 +66,8 @@ def test_a_busbw_that_does_not_follow_from_algbw_is_refused(make: Make) -> None:
         ),
         (b'{"a": [1]}', "busbw does not know; its keys are a"),
         (b"{}", "busbw does not know; an empty object"),
+        (b" [1, 2]\n", "a JSON list that busbw does not know"),
+        (b"[1,0]<stdout>: hello\n", "nccl-tests text: no row of a table"),
         (
             b"{bad json}",
             "JSON: Expecting property name enclosed in double quotes at line 1, column 2",

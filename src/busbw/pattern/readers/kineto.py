@@ -44,9 +44,9 @@ _NODE = "graph node id"
 
 
 def recognizes(head: bytes) -> bool:
-    """Whether this is the trace's JSON object, or the list of its events."""
+    """Whether this is the trace's JSON object, or the list of its events alone."""
     if head.lstrip().startswith(b"["):
-        return b'"ph"' in head and b'"ts"' in head
+        return all(word in head for word in (b'"ph"', b'"pid"'))
     return head.lstrip().startswith(b"{") and any(
         word in head for word in (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"')
     )

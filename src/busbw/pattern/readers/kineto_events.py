@@ -21,7 +21,8 @@ ON_GPU = frozenset({KERNEL, COPY})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 _NOTHING = msgspec.Raw(b"{}")
 _PIECE = 16 << 20  # bytes that are decoded at once
-_START = b'{"traceEvents":['
+_OBJECT = b'{"traceEvents":'  # what the list of events is in, unless it is the whole file
+_START = _OBJECT + b"["
 # Up to the last place between two events
 _WHOLE_EVENTS = re.compile(
     rb'(?s:(.*\}))\s*,\s*(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id)"\s*:)'
@@ -55,13 +56,13 @@ class _KinetoTrace(msgspec.Struct):
 
 def traces(source: PatternSource, collector: Collector) -> Iterator[_KinetoTrace]:
     """The trace in parts that end between two events: most events are of no use here, and the
-    trace of a long run does not fit in memory. A trace may be the list of its events alone.
+    trace of a long run does not fit in memory.
     """
-    start, end, pending = b"", b"", bytearray()
-    if source.head.lstrip().startswith(b"["):
-        start, end = _START[:-1], b"}"
+    start, pending, end = b"", bytearray(), b""
     enough = _PIECE
     for piece in source.pieces(collector):
+        if not start and not pending and piece.lstrip().startswith(b"["):
+            start, end = _OBJECT, b"}"
         pending += piece
         if len(pending) < enough:
             continue
