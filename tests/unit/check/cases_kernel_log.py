@@ -132,7 +132,6 @@ FIRES = {
         ),
     ),
     "netdev-tx-timeout": (
-        ("mlx5_core 0000:44:00.0 eth0: TX timeout detected", WARN, "eth0"),
         ("NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 3 timed out", WARN, "eth0"),
         (
             (
@@ -142,6 +141,7 @@ FIRES = {
             WARN,
             "eth0",
         ),
+        ("mlx5_core 0000:44:00.0 eth0: TX timeout detected", WARN, "eth0"),
     ),
     "rdma-driver-errors": (
         (
