@@ -36,7 +36,7 @@ def conclude(job: JobData, report: JobReport) -> None:
     if stall:
         report.verdict = Verdict.FAIL
         parts = [stall.message, _since(job)]
-        port = "" if stall.fix else _port(job, stall.addresses)
+        port = "" if stall.fix or job.is_elsewhere() else _port(job, stall.addresses)
         if port:
             parts.append(port)
         report.message = "; ".join(parts)

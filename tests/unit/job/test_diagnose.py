@@ -9,6 +9,7 @@ import pytest
 from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
+from busbw.core.link_samples import WatchInterval
 from busbw.host.gpu import GpuUse
 from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
@@ -95,6 +96,17 @@ def test_a_rank_without_a_dump_is_not_one_that_called_something_else():
     )
     message = concluded(outstanding=[both]).message
     assert "has not called all_reduce number 3 of group dp (last: all_reduce number 2)" in message
+
+
+@pytest.mark.parametrize(("host", "named"), [("h1", True), ("localhost", False)])
+def test_the_network_of_another_machine_is_not_the_cause_in_dumps(host, named):
+    """Dumps are read on any machine; without RAS nothing says that the job runs on this one."""
+    nothing = parse("")
+    watched = WatchInterval(host=host, at="", seconds=5.0, tcp={"RetransSegs": 12})
+    hosts = {host: JobHostStatus(watched=watched)}
+    report = concluded(before=nothing, after=nothing, outstanding=[OLD], hosts=hosts)
+    assert report.message.startswith("rank 1 has not called all_reduce number 3 of group 0")
+    assert (f"TCP on {host} retransmits" in report.message) == named
 
 
 def dumped(folder: Path, *ranks: tuple[str, list[list[int]], bool]) -> list[Outstanding]:
