@@ -1,4 +1,5 @@
-"""What NCCL's log of a job that failed says of the reason: the lines `NCCL WARN`.
+"""What the log of a job that failed says of NCCL's reason: the lines `NCCL WARN`, and `Last error:`
+of PyTorch, which has the last of them.
 
 Each rank warns, mostly because another has failed. So a warning of a cause counts before others,
 wherever it stands in the log. Sources: NCCL's src/misc/ibvwrap.cc,
@@ -15,7 +16,7 @@ from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
 from busbw.job.types import JobReport
 
-MARK = "NCCL WARN "
+MARK, LAST = "NCCL WARN ", "Last error:"
 # What is never a consequence; what may be one, and counts if it comes first; what always is one.
 _CAUSE, _FIRST, _FOLLOWS = range(3)
 _LONGEST = 2000  # characters before and after the mark that are read
@@ -24,6 +25,7 @@ _LINE = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}(?: \[(?P<gpu>-?\d{1,4})\])?"
     r"(?: \S{1,200})? NCCL WARN (?P<text>.+)"
 )
+_RANK = re.compile(r"\brank ?(\d{1,9})\b")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _GPU_FIX = "on that host: dmesg | grep -iE 'xid|nvlink'; nvidia-smi; busbw check"
 _MEMORY_FIX = (
@@ -155,17 +157,11 @@ _KINDS = tuple(
 
 
 class Warned(NamedTuple):
-    """A line of NCCL's."""
+    """A warning, and who gave it: `h1, GPU 3`; of PyTorch `rank 3`, or `a rank`."""
 
-    host: str
-    pid: str
-    gpu: str
+    place: str
+    process: str
     text: str
-
-    @property
-    def place(self) -> str:
-        """`h1, GPU 3`."""
-        return f"{self.host}, GPU {self.gpu}" if self.gpu else self.host
 
 
 def report(text: str) -> JobReport | None:
@@ -177,6 +173,8 @@ def report(text: str) -> JobReport | None:
         return None
     found = [(kind, warned, match) for warned in warnings for kind, match in _known(warned)]
     evidence = _evidence(warnings)
+    if not found and MARK not in text:
+        return None  # other programs have a last error too
     if not found:
         return JobReport(
             at="",
@@ -199,11 +197,18 @@ def report(text: str) -> JobReport | None:
 
 
 def _warnings(text: str) -> Iterator[Warned]:
+    label = None  # of a line before that ends in LAST
     for line in text.splitlines():
+        if label is not None:
+            rank = _RANK.search(label)
+            place = f"rank {rank[1]}" if rank else "a rank"
+            yield Warned(place, label, line[:_LONGEST].removeprefix(label).strip())
+        label = line.rstrip()[: -len(LAST)][:_LONGEST] if line.rstrip().endswith(LAST) else None
         at = line.find(MARK)
         if at >= 0 and (match := _LINE.search(line[max(0, at - _LONGEST) : at + _LONGEST])):
             host, pid, gpu, warning = match.groups()
-            yield Warned(host, pid, gpu or "", warning.strip())
+            place = f"{host}, GPU {gpu}" if gpu else host
+            yield Warned(place, f"{host}:{pid}", warning.strip())
 
 
 def _known(warned: Warned) -> Iterator[tuple[_WarningKind, re.Match[str]]]:
@@ -220,7 +225,7 @@ def _evidence(warnings: Sequence[Warned]) -> list[str]:
         alike[_NUMBERS.sub("0", warned.text)].append(warned)
     texts = []
     for same in list(alike.values())[:_MOST_SEEN]:
-        processes = len({(warned.host, warned.pid) for warned in same})
+        processes = len({warned.process for warned in same})
         of_others = f", in {counted(processes, 'process', 'es')}" if processes > 1 else ""
         texts.append(f"{same[0].place}: {same[0].text}{of_others}")
     if len(alike) > _MOST_SEEN:

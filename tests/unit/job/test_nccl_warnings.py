@@ -124,6 +124,19 @@ def test_launchers_and_collectors_put_labels_before_lines(label: str) -> None:
     assert message(log.replace("\n", "\r\n")) == message(warning(CLOSED))
 
 
+def test_pytorch_repeats_the_last_warning() -> None:
+    """It does so without NCCL_DEBUG too."""
+    log = "".join(
+        f"[rank{rank}]: ncclUnhandledCudaError: Call to CUDA function failed.\n"
+        f"[rank{rank}]: Last error:\n[rank{rank}]: {text}\n"
+        for rank, text in ((0, CLOSED), (3, "Cuda failure 2 'out of memory'"))
+    )
+    assert message(log) == "NCCL failed on rank 3: its GPU has no memory left for NCCL's buffers"
+    assert message("Last error:\n" + CLOSED + "\n").startswith("NCCL failed on a rank: h2<40112>")
+    assert report("Last error:") is None
+    assert report("Last error:\nnone\n") is None, "of another program"
+
+
 @given(st.text(alphabet="h1:7 []NCLWAR<>\n", max_size=300))
 def test_any_text_is_read(text: str) -> None:
     report(text + warning("x")[:-1] + text)
