@@ -25,7 +25,8 @@ _LINE = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}(?: \[(?P<gpu>-?\d{1,4})\])?"
     r"(?: \S{1,200})? NCCL WARN (?P<text>.+)"
 )
-_RANK = re.compile(r"\brank ?(\d{1,9})\b")
+# `[rank3]:` of PyTorch, `(RayWorkerWrapper pid=291, ip=10.0.0.168)` of Ray
+_PLACE = re.compile(r"\b(rank ?\d{1,9}|pid=\d{1,10}(?:, ip=[\w.:]{1,60})?)\b")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _GPU_FIX = "on that host: dmesg | grep -iE 'xid|nvlink'; nvidia-smi; busbw check"
 _MEMORY_FIX = (
@@ -139,8 +140,14 @@ _KINDS = tuple(
         ),
         (_completion(r"\d+"), _FOLLOWS, "a transfer with {peer} ended with an error", _PEER_FIX),
         (
-            r"(?:[Cc]onnect(?:ing|ion)? to \S+ failed :|connect returned) (?P<why>.+?)"
-            r"(?:, retrying.*)?$",
+            r"Call to (?:recv|send) \w+ (?P<peer>\S+) failed : (?:Connection reset|Broken pipe)",
+            _FOLLOWS,
+            "{peer} closed the connection: it ended first",
+            _PEER_FIX,
+        ),
+        (
+            r"(?:[Cc]onnect(?:ing|ion)? to \S+ failed :|connect returned|Call to (?:recv|send) \w+"
+            r" \S+ failed :) (?P<why>.+?)(?:, retrying.*)?$",
             _FIRST,
             "no connection: {why}",
             "a firewall or the wrong interface: busbw check launch --hosts H1,H2, and"
@@ -200,15 +207,19 @@ def _warnings(text: str) -> Iterator[Warned]:
     label = None  # of a line before that ends in LAST
     for line in text.splitlines():
         if label is not None:
-            rank = _RANK.search(label)
-            place = f"rank {rank[1]}" if rank else "a rank"
-            yield Warned(place, label, line[:_LONGEST].removeprefix(label).strip())
+            yield Warned(_who(label), label, line[:_LONGEST].removeprefix(label).strip())
         label = line.rstrip()[: -len(LAST)][:_LONGEST] if line.rstrip().endswith(LAST) else None
         at = line.find(MARK)
         if at >= 0 and (match := _LINE.search(line[max(0, at - _LONGEST) : at + _LONGEST])):
             host, pid, gpu, warning = match.groups()
             place = f"{host}, GPU {gpu}" if gpu else host
             yield Warned(place, f"{host}:{pid}", warning.strip())
+
+
+def _who(label: str) -> str:
+    """What stands before a line of a rank, in words: `rank 3`."""
+    place = _PLACE.search(label)
+    return re.sub(r"^rank(?=\d)", "rank ", place[1]) if place else "a rank"
 
 
 def _known(warned: Warned) -> Iterator[tuple[_WarningKind, re.Match[str]]]:

@@ -73,6 +73,14 @@ def message(log: str) -> str:
             "socketPollConnect: connect returned No route to host, retrying (1/34) after sleep",
             "no connection: No route to host",
         ),
+        (
+            "Net : Call to recv from 10.0.0.8<911> failed : Connection refused",
+            "no connection: Connection refused",
+        ),
+        (
+            "Net : Call to recv from 10.0.0.8<911> failed : Connection reset by peer",
+            "10.0.0.8<911> closed the connection: it ended first",
+        ),
         (CLOSED, "h2<40112> closed the connection: it ended first"),
     ],
 )
@@ -133,6 +141,10 @@ def test_pytorch_repeats_the_last_warning() -> None:
     )
     assert message(log) == "NCCL failed on rank 3: its GPU has no memory left for NCCL's buffers"
     assert message("Last error:\n" + CLOSED + "\n").startswith("NCCL failed on a rank: h2<40112>")
+    ray = "(Worker pid=9, ip=10.0.0.8) "
+    assert message(f"{ray}Last error:\n{ray}{CLOSED}\n").startswith(
+        "NCCL failed on pid=9, ip=10.0."
+    )
     assert report("Last error:") is None
     assert report("Last error:\nnone\n") is None, "of another program"
 
