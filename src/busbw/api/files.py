@@ -293,8 +293,8 @@ def _failure(data: bytes) -> JobReport | None:
     report = None
     if b"Watchdog caught" in data:
         report = watchdog_log.report(data.decode("utf-8", "replace"))
-    marks = (nccl_warnings.MARK.encode(), nccl_warnings.LAST.encode())
-    if report is None and any(mark in data for mark in marks):
+    marks = (nccl_warnings.MARK, nccl_warnings.LAST, nccl_warnings.TEST)
+    if report is None and any(mark.encode() in data for mark in marks):
         report = nccl_warnings.report(data.decode("utf-8", "replace"))
     return report
 

@@ -1,5 +1,5 @@
-"""What the log of a job that failed says of NCCL's reason: the lines `NCCL WARN`, and `Last error:`
-of PyTorch, which has the last of them.
+"""What the log of a job that failed says of NCCL's reason: the lines `NCCL WARN`, `Last error:` of
+PyTorch, which has the last of them, and `Test NCCL failure` of nccl-tests.
 
 Each rank warns, mostly because another has failed. So a warning of a cause counts before others,
 wherever it stands in the log. Sources: NCCL's src/misc/ibvwrap.cc,
@@ -16,7 +16,7 @@ from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
 from busbw.job.types import JobReport
 
-MARK, LAST = "NCCL WARN ", "Last error:"
+MARK, LAST, TEST = "NCCL WARN ", "Last error:", "Test NCCL failure "
 # What is never a consequence; what may be one, and counts if it comes first; what always is one.
 _CAUSE, _FIRST, _FOLLOWS = range(3)
 _LONGEST = 2000  # characters before and after the mark that are read
@@ -25,6 +25,7 @@ _LINE = re.compile(
     r"(?P<host>[A-Za-z0-9][\w.-]{0,252}):(?P<pid>\d{1,10}):\d{1,10}(?: \[(?P<gpu>-?\d{1,4})\])?"
     r"(?: \S{1,200})? NCCL WARN (?P<text>.+)"
 )
+_TEST = re.compile(r"([\w.-]{1,255}): Test NCCL failure \S{1,200} '(.+)'")
 # `[rank3]:` of PyTorch, `(RayWorkerWrapper pid=291, ip=10.0.0.168)` of Ray
 _PLACE = re.compile(r"\b(rank ?\d{1,9}|pid=\d{1,10}(?:, ip=[\w.:]{1,60})?)\b")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
@@ -154,6 +155,12 @@ _KINDS = tuple(
             " NCCL_SOCKET_IFNAME",
         ),
         (
+            r"remote process exited or there was a network error",
+            _FOLLOWS,
+            "another process ended, or the network failed",
+            "look first at the hosts that the lines below do not name; " + _LINK_FIX,
+        ),
+        (
             r"[Cc]onnection closed by remote peer (?P<peer>\S+)",
             _FOLLOWS,
             "{peer} closed the connection: it ended first",
@@ -214,6 +221,8 @@ def _warnings(text: str) -> Iterator[Warned]:
             host, pid, gpu, warning = match.groups()
             place = f"{host}, GPU {gpu}" if gpu else host
             yield Warned(place, f"{host}:{pid}", warning.strip())
+        elif TEST in line and (match := _TEST.search(line[:_LONGEST])):
+            yield Warned(match[1], match[1], match[2].removesuffix(" / "))
 
 
 def _who(label: str) -> str:

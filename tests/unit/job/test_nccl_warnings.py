@@ -149,6 +149,21 @@ def test_pytorch_repeats_the_last_warning() -> None:
     assert report("Last error:\nnone\n") is None, "of another program"
 
 
+def test_nccl_tests_without_a_row_say_why() -> None:
+    """With NCCL_DEBUG unset its own line is all that there is."""
+    lost = "remote process exited or there was a network error"
+    log = f"h2: Test NCCL failure common.cu:1279 '{lost} / '\n .. h2 pid 9: Test failure\n" * 8
+    found = report(log)
+    assert found is not None and found.evidence == [f"h2: {lost}"]
+    assert found.message == "NCCL failed on h2: another process ended, or the network failed"
+    cause = (
+        "h1: Test NCCL failure common.cu:9 'unhandled cuda error / Cuda failure 2 'out of memory''"
+    )
+    assert (
+        message(log + cause) == "NCCL failed on h1: its GPU has no memory left for NCCL's buffers"
+    )
+
+
 @given(st.text(alphabet="h1:7 []NCLWAR<>\n", max_size=300))
 def test_any_text_is_read(text: str) -> None:
     report(text + warning("x")[:-1] + text)
