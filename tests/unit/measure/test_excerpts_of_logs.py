@@ -102,6 +102,21 @@ def test_a_run_that_stands_still_in_its_start_is_not_lost() -> None:
     assert "alltoall_perf in this log has no row" in result.findings[-1].message
 
 
+def test_rows_behind_an_average_are_of_another_run() -> None:
+    """People keep the rows and averages of a loop over settings."""
+    table = modern("all_reduce", 8)
+    kept = "".join(
+        f"### NCCL_PROTO={proto}\n{table.rows[-1]}\n# Avg bus bandwidth    : 1{number} \n"
+        for number, proto in enumerate(("LL", "LL128", "Simple"))
+    )
+    result = read(kept)
+    (several,) = [finding for finding in result.findings if finding.id == "log.tables"]
+    assert several.message == "the log holds 3 tables; this is the first"
+    assert "Avg bus bandwidth: 10" in str(result.findings)
+    last = read(kept, table=3)
+    assert len(last.rows) == 1 and "Avg bus bandwidth: 12" in str(last.findings)
+
+
 def test_a_failed_run_is_reported() -> None:
     end = " .. node1 pid 12345: Test failure common.cu:1126\n"
     result = read(modern("all_reduce", 8).text.replace(" \n#\n", " FAILED\n#\n") + end)
