@@ -56,6 +56,15 @@ def test_a_rank_that_waits_in_an_earlier_call_is_late() -> None:
     log = "".join(caught(rank) + status(rank, 9) for rank in range(3))
     log += caught(3, 5, "BROADCAST") + status(3, 5, at=5)
     assert message(log).startswith(f"rank 3 had not called {WAITED}")
+    assert message(log).endswith("(last: number 5, in which they waited too)")
+
+
+def test_a_number_that_pytorch_did_not_set_is_unknown() -> None:
+    log = caught(0) + status(0, 7).replace(
+        "completed NCCL work: 6", "completed NCCL work: 94904856"
+    )
+    found = report(log)
+    assert found is not None and found.evidence[0].endswith("called up to 7, completed unknown")
 
 
 def test_ranks_that_write_nothing_are_named_in_their_group() -> None:
