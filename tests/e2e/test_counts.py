@@ -3,6 +3,7 @@ finding on the busiest rank.
 """
 
 import json
+import shlex
 
 import pytest
 
@@ -11,19 +12,7 @@ pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 
 def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(here, tmp_path):
     (tmp_path / "counts.csv").write_text("0,1,0,0\n1,0,0,0\n0,1,0,40\n0,0,1,0\n")
-    words = (
-        "alltoallv",
-        "--engine",
-        "mpi",
-        "-np",
-        "4",
-        "-b",
-        "656K",
-        "-e",
-        "656K",
-        "--iters",
-        "10",
-    )
+    words = shlex.split("alltoallv --engine mpi -np 4 -b 656K -e 656K --iters 10")
     done = here("busbw", "run", *words, "--counts", "file:counts.csv", "--json", "r.json")
     assert done.code == 0, done.err
     assert done.out.splitlines()[1].startswith("656 KiB, counts file:counts.csv, matrix sha256:")
@@ -47,23 +36,7 @@ def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(here, tmp_
 
 
 def test_a_power_law_moves_right_data_and_is_in_the_result(here, tmp_path):
-    words = (
-        "alltoallv",
-        "--engine",
-        "mpi",
-        "-np",
-        "3",
-        "-b",
-        "1K",
-        "-e",
-        "64K",
-        "-f",
-        "8",
-        "--iters",
-        "5",
-        "--json",
-        "r.json",
-    )
+    words = shlex.split("alltoallv --engine mpi -np 3 -b 1K -e 64K -f 8 --iters 5 --json r.json")
     done = here("busbw", "run", *words, "--counts", "zipf:1.05,rows=1e6,ids=4096,dedup")
     assert done.code == 0, done.err
     counts = "counts zipf:1.05,rows=1000000,ids=4096,dedup,seed=1"

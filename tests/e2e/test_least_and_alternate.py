@@ -1,6 +1,7 @@
 """Least busbw, the brief view, and two sets of options in turn."""
 
 import re
+import shlex
 
 import pytest
 
@@ -8,20 +9,7 @@ from busbw.cli.main import guarded
 
 pytestmark = pytest.mark.usefixtures("ranks_are_forks")
 
-SIM = [
-    "run",
-    "all_reduce",
-    "--engine",
-    "sim",
-    "-np",
-    "4",
-    "-b",
-    "1M",
-    "-e",
-    "4M",
-    "--sim",
-    "gbps=300,noise=0.001",
-]
+SIM = shlex.split("run all_reduce --engine sim -np 4 -b 1M -e 4M --sim gbps=300,noise=0.001")
 
 
 @pytest.mark.parametrize(
@@ -102,21 +90,7 @@ def test_what_cannot_be_compared_is_named(words, reason, capfd):
 @pytest.mark.parametrize(("arguments", "rows"), [([], 2), (["-b", "8"], 6)])
 def test_default_sizes_give_every_rank_data(arguments, rows, capsys):
     assert (
-        guarded(
-            [
-                "run",
-                "alltoall",
-                "--engine",
-                "sim",
-                "-np",
-                "8",
-                "-e",
-                "256",
-                "--format",
-                "csv",
-                *arguments,
-            ]
-        )
+        guarded([*shlex.split("run alltoall --engine sim -np 8 -e 256 --format csv"), *arguments])
         == 0
     )
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * rows

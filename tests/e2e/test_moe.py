@@ -70,22 +70,6 @@ def test_four_ranks_take_the_experts_of_a_file(start, tmp_path: Path) -> None:
         assert row["imbalance"] == pytest.approx(expected.imbalance)
 
 
-def test_ranks_refuse_what_does_not_fit_them(start, tmp_path: Path) -> None:
-    file = tmp_path / "ids.csv"
-    file.write_text("0,1,2\n" * 5)
-    done = start("-np", "2", "--routing", f"file:{file}")
-    assert done.code == 2
-    assert "5 tokens cannot be divided between 2 ranks" in done.err
-    file.write_text("0,1,2\n0,1,8\n")
-    done = start("-np", "2", "--routing", f"file:{file}")
-    assert done.code == 2
-    assert "line 2: '8' is not the id of an expert, 0 to 7" in done.err
-    done = start("-np", "3", "--tokens", "4")
-    assert done.code == 2
-    assert "--experts 8: they cannot be divided between 3 ranks" in done.err
-    assert "hint: give a multiple of 3" in done.err
-
-
 def test_backend_that_cannot_run_is_named_and_left_out(start, tmp_path: Path) -> None:
     file = tmp_path / "moe.json"
     words = ("-np", "2", "--tokens", "8", "--json", str(file))
@@ -100,23 +84,6 @@ def test_backend_that_cannot_run_is_named_and_left_out(start, tmp_path: Path) ->
     assert done.code == 3
     assert "no backend can run: deepep: it needs GPUs" in done.err
     assert "hint: name others with --backends" in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--backends", "deep"), "--backends: unknown backend 'deep'"),
-        (("--tokens", "8:4"), "the smaller number first"),
-        (("--tokens", "0"), "--tokens 0: not 1 to"),
-        (("--routing", "even"), "--routing even: no such routing"),
-        (("--top-k", "9"), "--top-k 9: there are only 8 experts"),
-    ],
-)
-def test_wrong_options_are_refused_before_ranks_start(here, words, message: str) -> None:
-    done = here("busbw", *SMALL, *words)
-    assert done.code == 2
-    assert message in done.err
-    assert "hint: " in done.err
 
 
 @pytest.mark.parametrize("name", ["dispatch", "combine", "Dispatch"])

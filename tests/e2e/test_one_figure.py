@@ -8,6 +8,7 @@ import json
 import math
 import random
 import re
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -41,32 +42,10 @@ SIZES = ("-b", "1K", "-e", "4K", "-f", "2", "--check", "0")
 RUNS = {
     "sim": ("--engine", "sim", "--ranks", "2", "--sim", "noise=0.1,outlier=0.05"),
     "mpi": ("--engine", "mpi", "--ranks", "2", "--max-time", "0.1"),
-    "sim, classic": (
-        "--engine",
-        "sim",
-        "--ranks",
-        "2",
-        "--sim",
-        "noise=0.1",
-        "--timing",
-        "classic",
-        "-I",
-        "1",
-        "-K",
-        "3",
+    "sim, classic": shlex.split(
+        "--engine sim --ranks 2 --sim noise=0.1 --timing classic -I 1 -K 3"
     ),
-    "mpi, classic": (
-        "--engine",
-        "mpi",
-        "--ranks",
-        "2",
-        "--timing",
-        "classic",
-        "-I",
-        "1",
-        "-K",
-        "3",
-    ),
+    "mpi, classic": shlex.split("--engine mpi --ranks 2 --timing classic -I 1 -K 3"),
 }
 
 

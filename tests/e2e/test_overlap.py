@@ -42,6 +42,13 @@ def test_three_ranks_refuse_a_hypercube_that_would_never_end(
     assert "hypercube on 3 ranks: their number is not a power of two" in done.err
 
 
+@pytest.mark.parametrize("command", ["overlap", "backends"])
+def test_a_network_of_nccl_is_refused_on_cpus(command: str, here: Callable[..., Any]) -> None:
+    done = here("busbw", command, "-np", "2", "-b", "1K", "-e", "1K", "--net", "socket")
+    assert done.code == 2
+    assert "--net socket: PyTorch found no GPU and does not use NCCL" in done.err
+
+
 def test_ctas_are_refused_on_cpus(here: Callable[..., Any]) -> None:
     done = here("busbw", "overlap", *SMALL, "--max-ctas", "4")
     assert done.code == 2

@@ -4,6 +4,7 @@ that follow.
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -102,18 +103,7 @@ def test_two_cpu_ranks_are_measured_precisely_by_default(result_of: Results) -> 
 
 def test_a_rank_that_begins_late_is_named(result_of: Results) -> None:
     # 150 ms, so that a machine busy with other tests does not drown it.
-    words = (
-        "-np",
-        "3",
-        "-b",
-        "1M",
-        "-e",
-        "1M",
-        "--iters",
-        "5",
-        "--inject",
-        "late:rank=1,us=150000",
-    )
+    words = shlex.split("-np 3 -b 1M -e 1M --iters 5 --inject late:rank=1,us=150000")
     result = result_of(*words)
     late = [finding for finding in result["findings"] if finding["id"] == "late_rank"]
     assert len(late) == 1, result["stdout"]

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -59,21 +60,9 @@ def test_a_quiet_run_shows_size_phase_and_time_left() -> None:
 
 
 def test_no_progress_line_is_written_to_a_pipe() -> None:
-    argv = [
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "-np",
-        "1",
-        "-b",
-        "64M",
-        "-e",
-        "64M",
-        "--precision",
-        "0.0001",
-        "--max-time",
-        "3",
-    ]
+    argv = shlex.split(
+        "all_reduce --engine mpi -np 1 -b 64M -e 64M --precision 0.0001 --max-time 3"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "busbw", "run", *argv],
         capture_output=True,

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -195,23 +196,7 @@ def test_notes_are_on_stdout_only_in_nccl_tests_text(here, format_name, engine):
 
 
 def test_repeats_have_their_own_rows(here, tmp_path):
-    words = (
-        "-b",
-        "8",
-        "-e",
-        "64",
-        "-f",
-        "8",
-        "--iters",
-        "5",
-        "--repeats",
-        "2",
-        "-S",
-        "1",
-        "--json",
-        "r.json",
-        "--wide",
-    )
+    words = shlex.split("-b 8 -e 64 -f 8 --iters 5 --repeats 2 -S 1 --json r.json --wide")
     done = here("busbw", "run", "all_reduce", "--engine", "sim", "-np", "2", *words)
     assert done.code == 0, done.err
     titles, _, *rows = done.out.split("\n\n")[1].splitlines()
@@ -348,22 +333,7 @@ def test_inside_mpirun_each_process_is_a_rank_whatever_settings_say(run, tmp_pat
 def test_an_interrupted_run_keeps_its_rows(run, tmp_path):
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = [
-        "run",
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "-b",
-        "1M",
-        "-e",
-        "1M",
-        "-N",
-        "0",
-        "--json",
-        "r.json",
-        "-c",
-        "0",
-    ]
+    words = shlex.split("run all_reduce --engine mpi -b 1M -e 1M -N 0 --json r.json -c 0")
     process = subprocess.Popen(
         [sys.executable, str(link), *words],
         cwd=tmp_path,
@@ -437,22 +407,9 @@ def test_start_imports_nothing_heavy(words, heavy):
 def test_wrong_data_of_an_interrupted_run_is_not_forgotten(here, tmp_path):
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = [
-        "run",
-        "all_reduce",
-        "--engine",
-        "sim",
-        "-np",
-        "4",
-        "--sim",
-        "corrupt_rank=2",
-        "-e",
-        "1M",
-        "-N",
-        "0",
-        "--json",
-        "r.json",
-    ]
+    words = shlex.split(
+        "run all_reduce --engine sim -np 4 --sim corrupt_rank=2 -e 1M -N 0 --json r.json"
+    )
     process = subprocess.Popen(
         [sys.executable, str(link), *words],
         cwd=tmp_path,
@@ -516,24 +473,7 @@ def test_uneven_groups_do_not_wait_for_each_other(here):
 def test_a_rank_that_stops_is_noticed_with_T(tmp_path):
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = [
-        "run",
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "-np",
-        "2",
-        "-b",
-        "1M",
-        "-e",
-        "1M",
-        "-N",
-        "0",
-        "-T",
-        "4",
-        "--json",
-        "r.json",
-    ]
+    words = shlex.split("run all_reduce --engine mpi -np 2 -b 1M -e 1M -N 0 -T 4 --json r.json")
     process = subprocess.Popen(
         [sys.executable, str(link), *words],
         cwd=tmp_path,

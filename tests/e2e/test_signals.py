@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,24 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENDLESS = [
-    "run",
-    "all_reduce",
-    "--engine",
-    "mpi",
-    "-np",
-    "2",
-    "-b",
-    "8",
-    "-e",
-    "64",
-    "-N",
-    "0",
-    "--max-time",
-    "0.02",
-    "--json",
-    "r.json",
-]
+ENDLESS = shlex.split(
+    "run all_reduce --engine mpi -np 2 -b 8 -e 64 -N 0 --max-time 0.02 --json r.json"
+)
 LIMIT_S = 6  # so long that a busy machine does not reach it
 RESUMED_S = 60.0  # for one row more, on a busy machine
 

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -114,11 +115,7 @@ class Run:
 
     def start(self) -> None:
         small = (
-            "--timing",
-            "classic",
-            "-b",
-            "1K",
-            "-e",
+            *shlex.split("--timing classic -b 1K -e"),
             f"{2 ** (SIZES - 1)}K",
             "--iters",
             "3",

@@ -5,6 +5,7 @@ output.
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -184,17 +185,8 @@ def drop_packets(fault: Any, run: Run) -> None:
 def much_data(fault: Any, run: Run) -> None:
     """Half of the packets of small messages would come through at once, and no packet is large."""
     if fault.variant in ("half", "large"):
-        run.setting.sweep = (
-            "--timing",
-            "classic",
-            "-b",
-            "64K",
-            "-e",
-            "1M",
-            "--iters",
-            "20",
-            "--run-cycles",
-            "0",
+        run.setting.sweep = tuple(
+            shlex.split("--timing classic -b 64K -e 1M --iters 20 --run-cycles 0")
         )
 
 

@@ -4,6 +4,7 @@ service still answers.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,18 +31,7 @@ def test_a_stopped_rank_is_named_with_nccls_report(gpus: int, tmp_path: Path) ->
     if gpus < 2:
         pytest.skip(f"needs 2 GPUs; there are {gpus}")
     file = tmp_path / "result.json"
-    words = [
-        "run",
-        "all_reduce",
-        "-b",
-        "64M",
-        "-e",
-        "64M",
-        "--timing",
-        "classic",
-        "--run-cycles",
-        "0",
-    ]
+    words = shlex.split("run all_reduce -b 64M -e 64M --timing classic --run-cycles 0")
     words += ["--limit", str(LIMIT_S), "--json", str(file)]
     environment = {
         **os.environ,

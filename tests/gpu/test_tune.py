@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,19 +20,9 @@ def test_a_tuning_of_two_gpus(gpus: int, plugin_library: Path, tmp_path: Path) -
         pytest.skip("a tuning needs two GPUs")
     file = tmp_path / "table"
     words = (
-        "all_reduce",
-        "-np",
-        "2",
-        "-b",
-        "64K",
-        "-e",
-        "1M",
-        "--max-time",
-        "2",
-        "--no-settings",
-        "--format",
-        "json",
-        "--output",
+        *shlex.split(
+            "all_reduce -np 2 -b 64K -e 1M --max-time 2 --no-settings --format json --output"
+        ),
         str(file),
     )
     env = {

@@ -125,3 +125,8 @@ def _entry(kind: str, name: str, fields: dict[str, Any]) -> ArchiveEntry:
 def environment(**variables: str) -> Change:
     """A change of variables."""
     return lambda tree: tree.update("environment", **variables)
+
+
+def combine(*changes: Change) -> Change:
+    """Several changes, one after the other."""
+    return lambda tree: [change(tree) for change in changes]

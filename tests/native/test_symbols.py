@@ -3,6 +3,7 @@ without GPU and NCCL.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,12 +26,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "versions.h").write_text(header())
     subprocess.run(
         [
-            "gcc",
-            "-std=c11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-I",
+            *shlex.split("gcc -std=c11 -Wall -Wextra -Werror -I"),
             folder,
             "-o",
             program,

@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from busbw.lab import building, host_exec, network, processes, state
 from busbw.lab import types as lab_types
 
 LIMIT_S = 20.0
+SOURCE = str(Path(__file__).parents[2] / "src")
 # bash does not read the ~/.bashrc of whoever runs the tests at each login by ssh
 host_exec.YIELD["SHLVL"] = "1"
 if "LD_PRELOAD" in os.environ:  # of conftest.py: ranks that wait sleep on emulated hosts too
@@ -106,6 +108,20 @@ class Lab:
         """This process' environment, with what a host needs, and output without broken lines."""
         wide = {**os.environ, "COLUMNS": "1000"}
         return host_exec.environment(self.record, self.record.hosts[0], wide)
+
+
+def busbw(
+    lab: Lab, *words: str, limit_s: float = 120, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run busbw of this checkout on the first host."""
+    return subprocess.run(
+        lab.hosts[0].enter(sys.executable, "-m", "busbw", *words),
+        env={**lab.environment(), "PYTHONPATH": SOURCE, **variables},
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
 
 
 def check_programs() -> None:

@@ -3,9 +3,6 @@ alone, and both.
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,10 +19,9 @@ pytestmark = [
 needs_nixl = pytest.mark.skipif(
     find_spec("nixl_cu13") is None, reason="NIXL is not installed: pip install nixl-cu13"
 )
-SOURCE = str(Path(__file__).parents[2] / "src")
 FAST, SLOW = "10.77.0.0/24", "10.78.0.0/24"
-FAST_MBIT, SLOW_MBIT = 800, 50
-BLOCKS, BLOCK = 16, 1 << 20  # much more than the rate limits let through at once
+FAST_MBIT, SLOW_MBIT = 800, 200
+BLOCKS, BLOCK = 16, 1 << 19  # much more than the rate limits let through at once
 HANG_S = 250  # where other processes use all cores
 BACKENDS = ["gloo-packed", "nixl", "nixl-write"]
 
@@ -45,7 +41,7 @@ def test_the_slow_cable_shows_alone_and_both_have_their_line_rates(tmp_path: Pat
     for backend in BACKENDS:
         _check_rates(cells[f"{backend}@{FAST}"], cells[f"{backend}@{SLOW}"])
     assert f"{BACKENDS[-1]}, GB/s of a transfer of 16 blocks of the size:" in out
-    assert any(line.startswith(SLOW) and line.endswith("0.00625") for line in _lines(out))
+    assert any(line.startswith(SLOW) and line.endswith("0.0250") for line in _lines(out))
 
 
 def test_gloo_alone_is_measured_over_each_cable_though_it_cannot_use_both(tmp_path: Path) -> None:
@@ -77,18 +73,10 @@ def _measured(
     try:
         with netlab.lab(hosts=2, rate_mbit=FAST_MBIT) as lab:
             netlab.second_cable(lab, SLOW_MBIT)
-            environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
             # Both hosts are one machine, whose memory UCX would use.
-            environment |= {"CUDA_VISIBLE_DEVICES": "", "UCX_TLS": "tcp,self"}
-            command = (sys.executable, "-m", "busbw", *words.split(), *where, *named, *what)
-            done = subprocess.run(
-                lab.hosts[0].enter(*command),
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=HANG_S,
-                check=False,
-            )
+            variables = {"CUDA_VISIBLE_DEVICES": "", "UCX_TLS": "tcp,self"}
+            command = (*words.split(), *where, *named, *what)
+            done = netlab.busbw(lab, *command, limit_s=HANG_S, **variables)
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
     assert done.returncode == 0, done.stderr

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import netlab
 import pytest
 
 pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
@@ -22,19 +22,6 @@ BLOCKED = """table inet busbw_test {
 }"""
 
 
-def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
-    lab, environment = hosts
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    return subprocess.run(
-        argv,
-        env={**environment, "PYTHONPATH": SOURCE},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def on(host: Any, *words: str, stdin: str = "") -> None:
     subprocess.run(host.enter(*words), check=True, timeout=20, input=stdin, text=True)
 
@@ -46,7 +33,7 @@ def on_switch(lab: Any, *words: str) -> None:
 def test_interface_that_other_hosts_lack_is_named(ssh_hosts):
     lab, _ = ssh_hosts
     own = lab.hosts[0].interface
-    done = busbw(ssh_hosts, *LAUNCH, "--ifname", own)
+    done = netlab.busbw(ssh_hosts[0], *LAUNCH, "--ifname", own)
     assert done.returncode == 1
     assert (
         f"FAIL    subnets: --ifname {own}: no such interface with an address on 10.77.0.2,"
@@ -59,7 +46,7 @@ def test_blocked_ports_are_named_with_the_host(ssh_hosts):
     if os.system("command -v nft >/dev/null"):
         pytest.skip("no nft: make test-tools")
     on(lab.hosts[2], "nft", "-f", "-", stdin=BLOCKED)
-    done = busbw(ssh_hosts, *LAUNCH[:-1], "12")
+    done = netlab.busbw(ssh_hosts[0], *LAUNCH[:-1], "12")
     assert done.returncode == 1
     assert "PASS    ssh" in done.stdout
     assert "FAIL    tcp: hosts cannot connect to each other on 10.77.0.0/24" in done.stdout
@@ -95,7 +82,7 @@ def small_switch(lab: Any) -> None:
 
 def test_ssh_that_stops_at_large_packets_is_explained(ssh_hosts):
     small_switch(ssh_hosts[0])
-    done = busbw(ssh_hosts, *LAUNCH[:-1], "8")
+    done = netlab.busbw(ssh_hosts[0], *LAUNCH[:-1], "8")
     assert done.returncode == 1
     assert "FAIL    ssh: 10.77.0.3: sshd answers ('SSH-2.0-OpenSSH_" in done.stdout
     assert "the path may drop large packets" in done.stdout
@@ -103,7 +90,7 @@ def test_ssh_that_stops_at_large_packets_is_explained(ssh_hosts):
 
 def test_large_packets_that_are_lost_are_named_with_the_host(four_hosts):
     small_switch(four_hosts)
-    done = busbw((four_hosts, four_hosts.environment()), *LAUNCH)
+    done = netlab.busbw(four_hosts, *LAUNCH)
     assert done.returncode == 1
     assert "FAIL    tcp: large packets are lost on 10.77.0.0/24" in done.stdout
     lines = [
@@ -120,7 +107,7 @@ def test_throttled_host_is_named(ssh_hosts):
     lab, _ = ssh_hosts
     for host, rate in zip(lab.hosts, (400, 400, 100, 400), strict=True):
         netlab.limit(host, rate)
-    done = busbw(ssh_hosts, "link", "--hosts", NAMES, "--seconds", "0.5")
+    done = netlab.busbw(ssh_hosts[0], "link", "--hosts", NAMES, "--seconds", "0.5")
     assert done.returncode == 1
     assert (
         f"FAIL    10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends " in done.stdout

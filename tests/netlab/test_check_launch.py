@@ -3,13 +3,12 @@ that it prints works.
 """
 
 import json
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import netlab
 import pytest
 
 from busbw.check.doctor import launching
@@ -21,14 +20,11 @@ HOSTS = ("--hosts", "10.77.0.1:1,10.77.0.2:1", "--engine", "mpi")
 
 
 def environment(lab: Any) -> dict[str, str]:
-    return {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
+    return {**lab.environment(), "PYTHONPATH": SOURCE}
 
 
 def doctor(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "check", "launch", *words)
-    return subprocess.run(
-        argv, env=environment(lab), capture_output=True, text=True, timeout=280, check=False
-    )
+    return netlab.busbw(lab, "check", "launch", *words, limit_s=280)
 
 
 def test_healthy_hosts_pass_and_the_printed_command_works(two_hosts):

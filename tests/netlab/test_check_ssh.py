@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import netlab
 import pytest
 
 pytestmark = pytest.mark.netlab
@@ -14,30 +14,17 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 ALL = ",".join(f"10.77.0.{number}" for number in range(1, 5))
 
 
-def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
-    lab, environment = hosts
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    return subprocess.run(
-        argv,
-        env={**environment, "PYTHONPATH": SOURCE},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_four_hosts_are_checked_and_launched_over_ssh_and_another_mtu_is_named(ssh_hosts):
     lab, _ = ssh_hosts
     third = lab.hosts[2]
     smaller = third.enter("ip", "link", "set", third.interface, "mtu", "1500")
     subprocess.run(smaller, check=True, timeout=20)
-    checked = busbw(ssh_hosts, "check", "--hosts", ALL)
+    checked = netlab.busbw(ssh_hosts[0], "check", "--hosts", ALL)
     assert checked.stdout.startswith("4 nodes, 4 answered"), checked.stdout + checked.stderr
     (line,) = [line for line in checked.stdout.splitlines() if "MTU" in line]
     assert f"1500 on {third.name}; 9000 on the other 3" in line
     hosts = "root@10.77.0.[1-2] root@10.77.0.3,root@10.77.0.4"
-    done = busbw(ssh_hosts, "check", "launch", "--hosts", hosts, "--limit", "30")
+    done = netlab.busbw(ssh_hosts[0], "check", "launch", "--hosts", hosts, "--limit", "30")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (
         "WARN    subnets: MTUs differ on 10.77.0.0/24: root@10.77.0.3 differs from the others"
@@ -86,7 +73,7 @@ def test_host_that_wants_a_password_is_named_with_the_fix(ssh_hosts):
     config.write_text(config.read_text().replace(str(keys), "/dev/null"))
     for pid in lab.hosts[2].pids():
         os.kill(pid, 1)  # sshd reads its configuration again
-    done = busbw(ssh_hosts, "check", "launch", "--hosts", ALL, "--limit", "25")
+    done = netlab.busbw(ssh_hosts[0], "check", "launch", "--hosts", ALL, "--limit", "25")
     assert done.returncode == 1
     assert (
         "FAIL ssh: 10.77.0.3 cannot be logged into: exit code 255: root@10.77.0.3: Permission"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -175,14 +176,7 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
         )
     file = tmp_path / "result.json"
     words = [
-        "-m",
-        "busbw",
-        "run",
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "--hosts",
-        "root@h[1-2]:1",
+        *shlex.split("-m busbw run all_reduce --engine mpi --hosts root@h[1-2]:1"),
         *SMALL,
         "--json",
         str(file),

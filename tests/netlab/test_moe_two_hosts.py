@@ -3,9 +3,6 @@ cross the network.
 """
 
 import json
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +18,6 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
-SOURCE = str(Path(__file__).parents[2] / "src")
 RATE_MBIT = 400
 HANG_S = 200  # where other processes use all cores
 
@@ -32,16 +28,8 @@ def test_bound_is_that_of_the_bytes_between_hosts(tmp_path: Path) -> None:
     where = ("--hosts", "10.77.0.1:1,10.77.0.2:1", "--ifname", "10.77.0.0/24")
     try:
         with netlab.lab(hosts=2, rate_mbit=RATE_MBIT) as lab:
-            environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
-            command = (sys.executable, "-m", "busbw", *words.split(), *where, "--json", str(file))
-            done = subprocess.run(
-                lab.hosts[0].enter(*command),
-                env={**environment, "CUDA_VISIBLE_DEVICES": ""},
-                capture_output=True,
-                text=True,
-                timeout=HANG_S,
-                check=False,
-            )
+            command = (*words.split(), *where, "--json", str(file))
+            done = netlab.busbw(lab, *command, limit_s=HANG_S, CUDA_VISIBLE_DEVICES="")
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
     assert done.returncode == 0, done.stderr

@@ -3,26 +3,17 @@ network, and the result lists the hosts.
 """
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import netlab
 import pytest
 
 pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 NETWORK = "10.77.0.0/24"
-
-
-def busbw(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    return subprocess.run(
-        argv, env=environment, capture_output=True, text=True, timeout=90, check=False
-    )
 
 
 def transmitted(host: Any) -> int:
@@ -45,7 +36,7 @@ def test_a_two_host_sweep_is_verified_over_the_network(two_hosts, tmp_path):
     settings.write_text(
         f'hosts = ["10.77.0.1:2", "10.77.0.2:2"]\nifname = "{NETWORK}"\nengine = "mpi"\n'
     )
-    done = busbw(
+    done = netlab.busbw(
         two_hosts,
         "run",
         "all_reduce",

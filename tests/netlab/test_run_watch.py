@@ -4,6 +4,7 @@ retransmissions where packets were lost.
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import netlab
 import pytest
 
 pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
@@ -18,7 +20,6 @@ pytestmark = [pytest.mark.netlab, pytest.mark.usefixtures("ranks_are_forks")]
 SOURCE = str(Path(__file__).parents[2] / "src")
 NETWORK = "10.77.0.0/24"
 HOSTS = "10.77.0.1:1,10.77.0.2:1"
-SIZES = ("-b", "16K", "-e", "4M", "-f", "16")
 
 
 def drop(host: Any) -> None:
@@ -30,30 +31,9 @@ def drop(host: Any) -> None:
 
 def watched(lab: Any, file: Path, *words: str) -> tuple[str, dict[str, Any]]:
     """The output of `busbw run --watch`, and its result."""
-    argv = [
-        sys.executable,
-        "-m",
-        "busbw",
-        "run",
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "--hosts",
-        HOSTS,
-        "--ifname",
-        NETWORK,
-        *SIZES,
-        "--watch",
-    ]
-    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
-    done = subprocess.run(
-        lab.hosts[0].enter(*argv, "--max-time", "0.5", "--json", str(file), *words),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    where = ("--hosts", HOSTS, "--ifname", NETWORK)
+    argv = shlex.split("run all_reduce --engine mpi -b 16K -e 4M -f 16 --watch --max-time 0.5")
+    done = netlab.busbw(lab, *argv, *where, "--json", str(file), *words)
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(file.read_text())
 

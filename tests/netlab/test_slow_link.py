@@ -3,17 +3,14 @@ Mbit/s.
 """
 
 import json
-import os
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 from typing import Any
 
+import netlab
 import pytest
 
 pytestmark = pytest.mark.netlab
-
-SOURCE = str(Path(__file__).parents[2] / "src")
 
 
 def test_a_slow_link_names_its_host_and_no_late_rank(
@@ -21,29 +18,9 @@ def test_a_slow_link_names_its_host_and_no_late_rank(
 ) -> None:
     lab, file = four_hosts_one_slow, tmp_path / "result.json"
     hosts = ",".join(f"{host.address}:1" for host in lab.hosts)
-    words = [
-        "run",
-        "all_reduce",
-        "--engine",
-        "mpi",
-        "--hosts",
-        hosts,
-        "--ifname",
-        "10.77.0.0/24",
-        "-b",
-        "1M",
-        "-e",
-        "1M",
-        "--max-time",
-        "0.5",
-        "--json",
-        str(file),
-    ]
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
-    done = subprocess.run(
-        argv, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    words = shlex.split("run all_reduce --engine mpi -b 1M -e 1M --max-time 0.5")
+    words += ["--hosts", hosts, "--ifname", "10.77.0.0/24", "--json", str(file)]
+    done = netlab.busbw(lab, *words)
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text(encoding="utf-8"))
     messages = {finding["id"]: finding["message"] for finding in result["findings"]}

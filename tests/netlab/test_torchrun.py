@@ -6,6 +6,7 @@ reaches MASTER_ADDR.
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -15,32 +16,16 @@ HANG_S = 250  # where other processes use all cores
 pytestmark = [pytest.mark.netlab, pytest.mark.torch, pytest.mark.timeout(HANG_S + 50)]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-TORCHRUN = (
-    "-m",
-    "torch.distributed.run",
-    "--nnodes=2",
-    "--nproc-per-node=1",
-    "--master-addr=10.77.0.1",
-    "--master-port=29500",
+TORCHRUN = shlex.split(
+    "-m torch.distributed.run --nnodes=2 --nproc-per-node=1 "
+    "--master-addr=10.77.0.1 --master-port=29500"
 )
 
 
 def test_ranks_of_two_hosts_measure_together(two_hosts, warm_python, tmp_path):
     file = tmp_path / "r.json"
     words = (
-        "run",
-        "all_reduce",
-        "--engine",
-        "torch",
-        "-b",
-        "1K",
-        "-e",
-        "4K",
-        "--timing",
-        "classic",
-        "--iters",
-        "3",
-        "--json",
+        *shlex.split("run all_reduce --engine torch -b 1K -e 4K --timing classic --iters 3 --json"),
         str(file),
     )
     environment = {

@@ -33,7 +33,7 @@ class _Exchange:
     buckets: list[OuterBucket]
     changes: list[torch.Tensor]  # at the end the averages
     # The reports of all ranks, and whether the averages are finite; None once they were checked.
-    reports: torch.futures.Future[torch.Tensor] | None
+    reports: torch.futures.Future[torch.Tensor] | None = None
 
 
 class LocalSteps(Attachment):
@@ -158,42 +158,28 @@ class LocalSteps(Attachment):
         changes = [
             torch.zeros_like(bucket.outer) if changed else bucket.change() for bucket in buckets
         ]
-        report = self._report(buckets, changes, fragment, changed)
-        step = (self.steps - 1) // self.settings.every
-        self._running = _Exchange(self.steps, numbers, buckets, changes, None)
-        self._running.reports = self.worker.run(
-            report, lambda: self._average_all(report, buckets, changes, step)
-        )
-        return self._running
+        self._running = running = _Exchange(self.steps, numbers, buckets, changes)
+        report = self._report(running, fragment, changed)
+        running.reports = self.worker.run(report, lambda: self._average_all(report, running))
+        return running
 
-    def _report(
-        self,
-        buckets: Sequence[OuterBucket],
-        changes: Sequence[torch.Tensor],
-        fragment: int,
-        changed: str,
-    ) -> torch.Tensor:
+    def _report(self, running: _Exchange, fragment: int, changed: str) -> torch.Tensor:
         device = self._buckets[0].outer.device
-        report = torch.tensor([self.steps, fragment, 0, 0], device=device)
-        for bucket in buckets:
+        report = torch.tensor([running.step, fragment, 0, 0], device=device)
+        for bucket in running.buckets:
             report[_CHECKSUM] += bucket.outer.view(torch.int32).sum()
-        report[_FAULT] = _CHANGED if changed else ~_all_finite(changes, device) * _NOT_FINITE
+        finite = _all_finite(running.changes, device)
+        report[_FAULT] = _CHANGED if changed else ~finite * _NOT_FINITE
         return report
 
-    def _average_all(
-        self,
-        report: torch.Tensor,
-        buckets: Sequence[OuterBucket],
-        changes: Sequence[torch.Tensor],
-        step: int,
-    ) -> torch.Tensor:
-        """Runs in the worker. `step`: of the codecs, which have a warm-up."""
+    def _average_all(self, report: torch.Tensor, running: _Exchange) -> torch.Tensor:
+        """Runs in the worker."""
         worker, world = self.worker, self.worker.mesh.world
-        worker.step = step
+        worker.step = (running.step - 1) // self.settings.every  # codecs have a warm-up
         reports = world.all_gather(report)
         # Exchanges of other fragments have other sizes, with which NCCL would wait forever.
         if _are_equal(reports.tolist(), _STEPS, _FRAGMENT):
-            for bucket, change in zip(buckets, changes, strict=True):
+            for bucket, change in zip(running.buckets, running.changes, strict=True):
                 if bucket.dense:
                     world.average(change)
                     sent = ring_bytes(change.nbytes, world.size)
@@ -201,7 +187,7 @@ class LocalSteps(Attachment):
                     worker.traffic.buckets += 1
                 else:
                     worker.exchange(change, bucket.names, bucket.shapes)
-        finite = _all_finite(changes, reports.device).long()
+        finite = _all_finite(running.changes, reports.device).long()
         return torch.cat([reports.flatten(), finite[None]])
 
     def _finish(self, running: _Exchange) -> None:
@@ -326,7 +312,7 @@ class LocalSteps(Attachment):
         """An exchange that has ended, with room for its averages."""
         buckets = [bucket for number in numbers for bucket in self._fragments[number]]
         changes = [torch.zeros_like(bucket.outer) for bucket in buckets]
-        return _Exchange(step, numbers, buckets, changes, None)
+        return _Exchange(step, numbers, buckets, changes)
 
     def load_or_receive(self, state: Mapping[str, Any] | None) -> None:
         """Continue where ranks have lost their state, or where their number has changed.

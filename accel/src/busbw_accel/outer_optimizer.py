@@ -30,7 +30,7 @@ class OuterBucket:
     dense: bool  # no codec: biases, norms and buffers
     lr: float
     momentum: float
-    share: float  # of the outer parameters in those that the rank goes on with
+    share: float  # of the outer parameters in the mean that the rank continues from
     outer: torch.Tensor = field(init=False)
     velocity: torch.Tensor | None = field(init=False, default=None)
 

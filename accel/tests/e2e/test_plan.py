@@ -1,6 +1,7 @@
 """`busbw plan` with real ranks on CPUs."""
 
 import json
+import shlex
 
 import pytest
 
@@ -16,17 +17,9 @@ SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--iters", "1", "
 def test_plan_times_all_methods_and_checks_the_recommended(run, warm_python, tmp_path, capsys):
     # Every exchange reaches 0.01 %, also on a busy machine, so that the only one of the least loss
     # is recommended, and checked. Plain DDP would be checked with up to four sizes of buckets.
-    words = (
-        "-np",
-        "2",
-        "--compare",
-        "torch-fp16,int8+host,int8,topk",
-        "--try",
-        "as-is,busbw",
-        "--bucket-mb",
-        "2",
-        "--target",
-        "0.01%",
+    words = shlex.split(
+        "-np 2 --compare torch-fp16,int8+host,int8,topk --try as-is,busbw "
+        "--bucket-mb 2 --target 0.01%"
     )
     done = run(
         "busbw",

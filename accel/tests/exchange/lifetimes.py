@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from trainings import FEW, batch, model, parameters, settings, step_of, wrapped
+from trainings import FEW, batch, model, parameters, settings, step_of, steps_by_sgd, wrapped
 
 import busbw_accel
 from busbw.core.errors import UsageError
@@ -28,9 +28,7 @@ def on_a_part_of_the_ranks() -> dict[str, Any]:
     own = dist.get_rank() >= half
     net = wrapped(model(seed=own), process_group=groups[own])
     attached = busbw_accel.attach(net, settings(method="int8"))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    steps_by_sgd(net)
     states: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(states, attached.state_dict())
     try:
@@ -73,9 +71,7 @@ def an_overflow() -> dict[str, Any]:
     """A scale that is too high once: the step is skipped, and residuals stay."""
     net = wrapped(model())
     attached = busbw_accel.attach(net, settings(method="topk", ratio=0.05))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    optimizer = steps_by_sgd(net)
     before = attached.state_dict()["kept"]
     inputs, labels = batch(FEW)
     optimizer.zero_grad()
@@ -127,9 +123,7 @@ def _interrupted(words: dict[str, Any]) -> tuple[str, list[Any]]:
     """A training, its parameters at the end, and its states before the last three steps."""
     net = wrapped(model())
     attached = busbw_accel.attach(net, settings(**words))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    optimizer = steps_by_sgd(net, momentum=0.9)
     states = [net.module.state_dict(), optimizer.state_dict(), attached.state_dict()]
     saved = copy.deepcopy(states)
     for number in range(FEW, FEW + 3):
@@ -143,9 +137,7 @@ def mixed_states() -> list[str]:
     """
     net = wrapped(model())
     attached = busbw_accel.attach(net, settings(method="topk", ratio=0.05))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    steps_by_sgd(net)
     state, errors = attached.state_dict(), []
     others = copy.deepcopy(state["kept"])
     for tensors in others.values():
@@ -179,9 +171,7 @@ def closed() -> dict[str, Any]:
     before = set(threading.enumerate())
     net = wrapped(model())
     attached = busbw_accel.attach(net, settings(method="topk", ratio=0.1))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    optimizer = steps_by_sgd(net)
     own, digest_ = set(threading.enumerate()) - before, parameters(net)
     attached.close()
     attached.close()
@@ -223,9 +213,7 @@ def switched() -> dict[str, Any]:
     """A training that only LIGHT_* variables configure."""
     net = wrapped(model())
     attached = busbw_accel.attach(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    steps_by_sgd(net)
     return {
         "digest": parameters(net),
         "settings": attached.settings.describe(),

@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
-    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["averages"], ranks, ranks))
+    results = jobs.run(tmp_path, "exact_gradients", ["averages"], ranks, ranks)
     for name, report in results[0]["averages"].items():
         assert report["right"] and report["same"], name
         assert len({result["averages"][name]["digest"] for result in results}) == 1, name
@@ -29,7 +29,7 @@ def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_shards_have_the_bits_of_plain_ones(ranks, tmp_path):
-    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["halves"], ranks, ranks))
+    results = jobs.run(tmp_path, "exact_gradients", ["halves"], ranks, ranks)
     for result in results:
         for name, report in result["halves"].items():
             assert report["right"] and report["kept"], name
@@ -44,7 +44,7 @@ def test_shards_have_the_bits_of_plain_ones(ranks, tmp_path):
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path):
-    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", ["trainings"], ranks, ranks))
+    results = jobs.run(tmp_path, "exact_gradients", ["trainings"], ranks, ranks)
     weights = {result["trainings"][name][0] for result in results for name in ("coded", "plain")}
     assert len(weights) == 1
     if ranks == 2:  # DDP adds in the same order
@@ -56,7 +56,7 @@ def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_agree_whether_to_code_and_bytes_of_no_row_are_an_error(ranks, tmp_path):
     scenarios = ["one_rank_forgets", "damaged"]
-    results = jobs.all_well(jobs.run(tmp_path, "exact_gradients", scenarios, ranks))
+    results = jobs.run(tmp_path, "exact_gradients", scenarios, ranks)
     for result in results:
         assert result["one_rank_forgets"]
         assert "an exchange failed at rank" in result["damaged"]
@@ -64,6 +64,6 @@ def test_ranks_agree_whether_to_code_and_bytes_of_no_row_are_an_error(ranks, tmp
 
 
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
-    results = jobs.run(tmp_path, "exact_gradients", ["lost"], 3, 3)
+    results = jobs.run(tmp_path, "exact_gradients", ["lost"], 3, 3, may_fail=True)
     assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
     assert all("lost: rank 2 on host2 (" in result["lost"] for result in results[:2])

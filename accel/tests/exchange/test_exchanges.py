@@ -52,7 +52,7 @@ def run_once(tmp_path_factory):
     def run(job_name):
         ranks, hosts, more = JOBS[job_name]
         names, folder = scenarios_of(job_name), tmp_path_factory.mktemp("job")
-        return jobs.all_well(jobs.run(folder, "exchanges", names, ranks, hosts, **more))
+        return jobs.run(folder, "exchanges", names, ranks, hosts, **more)
 
     return run
 
@@ -100,7 +100,7 @@ def test_the_average_is_right(job, name, limit):
 )
 # more ranks add in another order
 def test_top_k_of_everything_between_two_ranks_equals_all_reduce(more, tmp_path):
-    for result in jobs.all_well(jobs.run(tmp_path, "exchanges", ["topk_all"], 2, **more)):
+    for result in jobs.run(tmp_path, "exchanges", ["topk_all"], 2, **more):
         assert result["topk_all"]["digest"] == result["topk_all"]["plain"]
 
 

@@ -32,16 +32,14 @@ def env(plugin_library):
 @pytest.mark.parametrize("job_name", list(JOBS))
 def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
     ranks, hosts, more = JOBS[job_name]
-    results = jobs.all_well(
-        jobs.run(
-            tmp_path,
-            "staging_checks",
-            ["same_bits", "again", "closed", "dropped", "local_steps"],
-            ranks,
-            hosts,
-            **env,
-            **more,
-        )
+    results = jobs.run(
+        tmp_path,
+        "staging_checks",
+        ["same_bits", "again", "closed", "dropped", "local_steps"],
+        ranks,
+        hosts,
+        **env,
+        **more,
     )
     for result in results:
         assert result["again"] and result["dropped"], "neither leaves a thread"
@@ -61,9 +59,7 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_exchanges_on_several_streams_have_the_bits_of_one_stream(ranks, env, tmp_path):
-    results = jobs.all_well(
-        jobs.run(tmp_path, "staging_checks", ["streams"], ranks, ranks, **env, **GPUS)
-    )
+    results = jobs.run(tmp_path, "staging_checks", ["streams"], ranks, ranks, **env, **GPUS)
     for result in results:
         for case, by_lanes in result["streams"].items():
             assert by_lanes["1"] == by_lanes["2"] == results[0]["streams"][case]["1"], case
@@ -73,9 +69,7 @@ def test_exchanges_on_several_streams_have_the_bits_of_one_stream(ranks, env, tm
     ("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"]
 )
 def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
-    results = jobs.all_well(
-        jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more)
-    )
+    results = jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more)
     assert {result["refused"] for result in results} == {
         "host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"
     }
@@ -87,7 +81,7 @@ def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, e
     ids=lambda more: "GPUs" if more else "CPUs",
 )
 def test_a_rank_that_is_lost_is_named_by_the_others(more, env, tmp_path):
-    results = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more)
+    results = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more, may_fail=True)
     assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
     for result in results[:2]:
         assert "lost: rank 2 on host2 (" in result["lost"]

@@ -36,7 +36,7 @@ def run_once(tmp_path_factory):
         ranks, hosts, more = JOBS[job_name]
         names = [*WITH_DIGEST, *OTHERS] if hosts == 1 else TWO_HOSTS
         folder = tmp_path_factory.mktemp("job")
-        return jobs.all_well(jobs.run(folder, "lifetimes", names, ranks, hosts, **more))
+        return jobs.run(folder, "lifetimes", names, ranks, hosts, **more)
 
     return run
 
@@ -129,9 +129,7 @@ def test_a_rank_alone_keeps_its_gradients(job):
 
 
 def test_lightcc_variables_choose_the_codec_and_its_settings(tmp_path):
-    results = jobs.all_well(
-        jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1")
-    )
+    results = jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1")
     assert len({result["switched"]["digest"] for result in results}) == 1
     assert results[0]["switched"]["two_d"]
     assert (
@@ -153,7 +151,7 @@ def test_lightcc_variables_choose_the_codec_and_its_settings(tmp_path):
     ("name", "ranks"), [("lost", 5), ("lost_sharded", 3), ("lost_shards", 3), ("lost_sparse", 3)]
 )
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, name, ranks):
-    results = jobs.run(tmp_path, "lifetimes", [name], ranks)
+    results = jobs.run(tmp_path, "lifetimes", [name], ranks, may_fail=True)
     assert [result["code"] for result in results] == [0] * (ranks - 1) + [7]
     for result in results[:-1]:
         assert f"lost: rank {ranks - 1} on host0 (" in result["lost"]

@@ -17,7 +17,7 @@ OTHERS = [
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, *OTHERS], 3))
+    return jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, *OTHERS], 3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,6 +71,6 @@ def test_models_that_cannot_be_offloaded_are_refused(job, name, message):
 
 
 def test_a_rank_that_ends_in_backward_is_named(tmp_path):
-    results = jobs.run(tmp_path, "offloads", ["dies"], 2)
+    results = jobs.run(tmp_path, "offloads", ["dies"], 2, may_fail=True)
     assert results[0]["code"] == 1
     assert "rank 1" in results[0]["stderr"], results[0]["stderr"]

@@ -52,13 +52,13 @@ def job(request, tmp_path_factory):
     ranks = request.param
     names = SCENARIOS if ranks == 2 else FOUR
     folder = tmp_path_factory.mktemp("job")
-    return jobs.all_well(jobs.run(folder, "shard_trainings", names, ranks, ranks))
+    return jobs.run(folder, "shard_trainings", names, ranks, ranks)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_gpus_trainings_learn_with_equal_parameters(tmp_path):
     names = ["plain", "same", *TRAININGS, "gathered", "accumulated", "policies", "divided"]
-    results = jobs.all_well(jobs.run(tmp_path, "shard_trainings", names, 2, 2, ACCEL_DEVICE="cuda"))
+    results = jobs.run(tmp_path, "shard_trainings", names, 2, 2, ACCEL_DEVICE="cuda")
     for name in (*TRAININGS, "gathered"):
         assert len({result[name]["digest"] for result in results}) == 1, name
     first = results[0]
@@ -213,7 +213,7 @@ REFUSALS = {
 
 
 def test_what_cannot_be_exchanged_is_refused(tmp_path):
-    results = jobs.all_well(jobs.run(tmp_path, "shard_trainings", ["refused"], 2))
+    results = jobs.run(tmp_path, "shard_trainings", ["refused"], 2)
     refused = results[0]["refused"]
     assert set(refused) == set(REFUSALS)
     for name, words in REFUSALS.items():

@@ -22,7 +22,7 @@ def run_once(tmp_path_factory):
     def run(job_name):
         ranks, hosts, more = JOBS[job_name]
         folder = tmp_path_factory.mktemp("job")
-        return jobs.all_well(jobs.run(folder, "sparse_gradients", SCENARIOS, ranks, hosts, **more))
+        return jobs.run(folder, "sparse_gradients", SCENARIOS, ranks, hosts, **more)
 
     return run
 

@@ -48,7 +48,7 @@ def two_exchanges() -> dict[str, Any]:
 
 @installed
 def test_torchft_and_local_steps_reach_the_same_parameters(tmp_path):
-    results = jobs.all_well(jobs.run(tmp_path, "test_torchft_diloco", ["two_exchanges"], 2))
+    results = jobs.run(tmp_path, "test_torchft_diloco", ["two_exchanges"], 2)
     found = [result["two_exchanges"] for result in results]
     assert len({one["digest"] for one in found}) == 1, "after an exchange ranks are equal"
     assert all(one["moved"] > 0.1 and one["apart"] < MOST_APART for one in found)

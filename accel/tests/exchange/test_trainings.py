@@ -60,15 +60,13 @@ def _of(ranks, names):
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
     names = _of(ranks, ["plain", *METHODS, *FEATURES, "silenced"])
-    return jobs.all_well(
-        jobs.run(tmp_path_factory.mktemp("job"), "trainings", names, ranks, hosts, **more)
-    )
+    return jobs.run(tmp_path_factory.mktemp("job"), "trainings", names, ranks, hosts, **more)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_gpus_replicas_stay_the_same_and_learn(tmp_path):
     names = ["plain", *METHODS, "accumulated", "unused_parameters"]
-    results = jobs.all_well(jobs.run(tmp_path, "trainings", names, 2, ACCEL_DEVICE="cuda"))
+    results = jobs.run(tmp_path, "trainings", names, 2, ACCEL_DEVICE="cuda")
     for name in names:
         assert len({result[name]["digest"] for result in results}) == 1, name
     assert all(results[0][name]["loss"] < 0.5 * results[0][name]["first"] for name in METHODS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from exchanges import DEVICE, digest, two_d
+from exchanges import DEVICE, digest, scenario, two_d
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
@@ -64,6 +64,14 @@ def step_of(net: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> fl
     return float(loss.detach())
 
 
+def steps_by_sgd(net: nn.Module, **words: Any) -> torch.optim.Optimizer:
+    """Train for FEW steps, and return the optimizer."""
+    optimizer = torch.optim.SGD(net.parameters(), **{"lr": 0.1, **words})
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    return optimizer
+
+
 def trained(
     steps: int = STEPS, *, plain: bool = False, first: int = 0, **words: Any
 ) -> dict[str, Any]:
@@ -87,50 +95,21 @@ def parameters(net: nn.Module) -> str:
     return digest(torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).cpu())
 
 
-def plain() -> dict[str, Any]:
-    return trained(plain=True)
-
-
-def dense() -> dict[str, Any]:
-    return trained()
-
-
-def bf16() -> dict[str, Any]:
-    return trained(wire="bf16")
-
-
-def int8() -> dict[str, Any]:
-    return trained(method="int8")
-
-
-def exact() -> dict[str, Any]:
-    return trained(method="exact")
-
-
-def int4() -> dict[str, Any]:
-    return trained(method="int4")
-
-
-def int4_and_factors_last() -> dict[str, Any]:
-    return trained(method="int4", last="powersgd", matrix_rank=2, factors="bf16")
-
-
-def powersgd() -> dict[str, Any]:
-    return trained(method="powersgd", matrix_rank=2)
-
-
-def topk() -> dict[str, Any]:
-    return trained(method="topk", ratio=0.05)
-
-
-def topk_everything() -> dict[str, Any]:
-    return trained(method="topk", ratio=0.05, values="fp16", warmup_steps=20, dense_below_2d=False)
-
-
-def topk_momentum() -> dict[str, Any]:
-    return trained(40, method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False)
-
-
+plain = scenario(trained, plain=True)
+dense = scenario(trained)
+bf16 = scenario(trained, wire="bf16")
+int8 = scenario(trained, method="int8")
+exact = scenario(trained, method="exact")
+int4 = scenario(trained, method="int4")
+int4_and_factors_last = scenario(
+    trained, method="int4", last="powersgd", matrix_rank=2, factors="bf16"
+)
+powersgd = scenario(trained, method="powersgd", matrix_rank=2)
+topk = scenario(trained, method="topk", ratio=0.05)
+topk_everything = scenario(
+    trained, method="topk", ratio=0.05, values="fp16", warmup_steps=20, dense_below_2d=False
+)
+topk_momentum = scenario(trained, 40, method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False)
 EXCHANGES = ("all_reduce", "all_gather_into_tensor", "all_to_all_single", "reduce_scatter_tensor")
 
 
@@ -198,9 +177,7 @@ def accumulated() -> dict[str, Any]:
 def static_graph() -> dict[str, Any]:
     net = wrapped(model(), static_graph=True)
     busbw_accel.attach(net, settings(method="topk", ratio=0.1))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    steps_by_sgd(net)
     return {"digest": parameters(net)}
 
 
@@ -225,9 +202,7 @@ def unused_parameters() -> dict[str, Any]:
     torch.manual_seed(0)
     net = wrapped(Branches().to(DEVICE), find_unused_parameters=True)
     busbw_accel.attach(net, settings(method="topk", ratio=0.1))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for number in range(FEW):
-        step_of(net, optimizer, number)
+    steps_by_sgd(net)
     return {"digest": parameters(net)}
 
 

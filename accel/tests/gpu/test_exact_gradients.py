@@ -15,9 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.torch, pytest.mark.usefixtures("gpus"
 
 def test_averages_and_trainings_have_the_bits_of_plain_gradients(tmp_path: Path) -> None:
     scenarios = ["averages", "halves", "trainings", "damaged"]
-    results = jobs.all_well(
-        jobs.run(tmp_path, "exact_gradients", scenarios, 2, 2, ACCEL_DEVICE="cuda")
-    )
+    results = jobs.run(tmp_path, "exact_gradients", scenarios, 2, 2, ACCEL_DEVICE="cuda")
     for name, report in results[0]["averages"].items():
         assert report["right"] and report["same"], name
         assert report["digest"] == results[1]["averages"][name]["digest"], name

@@ -14,15 +14,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.torch, pytest.mark.usefixtures("gpus"
 
 
 def test_ranks_train_as_with_dense_gradients(tmp_path: Path) -> None:
-    results = jobs.all_well(
-        jobs.run(
-            tmp_path,
-            "sparse_gradients",
-            [*SCENARIOS, "sums_of_halves", "refused", "alone"],
-            2,
-            2,
-            ACCEL_DEVICE="cuda",
-        )
+    results = jobs.run(
+        tmp_path,
+        "sparse_gradients",
+        [*SCENARIOS, "sums_of_halves", "refused", "alone"],
+        2,
+        2,
+        ACCEL_DEVICE="cuda",
     )
     first = results[0]["ways"] | results[0]["gradients"]
     for name, report in first.items():

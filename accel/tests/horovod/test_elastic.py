@@ -4,6 +4,7 @@ the state of the others.
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -104,15 +105,7 @@ def test_commits_are_kept_where_no_other_user_can_write(tmp_path, monkeypatch):
 def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path, warm_python):
     (tmp_path / "train.py").write_text(SCRIPT)
     words = [
-        "horovodrun",
-        "-np",
-        "2",
-        "--min-np",
-        "1",
-        "--max-np",
-        "2",
-        "-H",
-        "localhost:4",
+        *shlex.split("horovodrun -np 2 --min-np 1 --max-np 2 -H localhost:4"),
         warm_python,
         "train.py",
     ]

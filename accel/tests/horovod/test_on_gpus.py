@@ -1,6 +1,7 @@
 """Operations on tensors of two GPUs: see `hvd_on_gpus`."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,15 +33,7 @@ def test_two_gpus(name, tmp_path):
 def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):
     script = str(Path(__file__).with_name("elastic_on_gpus.py"))
     words = [
-        "horovodrun",
-        "-np",
-        "2",
-        "--min-np",
-        "2",
-        "--max-np",
-        "2",
-        "-H",
-        "localhost:3",
+        *shlex.split("horovodrun -np 2 --min-np 2 --max-np 2 -H localhost:3"),
         sys.executable,
         script,
         str(tmp_path),

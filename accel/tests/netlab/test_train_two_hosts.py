@@ -4,6 +4,7 @@ interface counters.
 
 import json
 import os
+import shlex
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,20 +28,7 @@ def test_reported_bytes_match_interface_counters(
 ) -> None:
     first, second = two_hosts.hosts
     file = tmp_path / "r.json"
-    words = [
-        "train",
-        "mlp-small",
-        "--batch-size",
-        "2",
-        "--warmup",
-        "3",
-        "--iters",
-        "1",
-        "--steps",
-        "1",
-        "--rounds",
-        "1",
-    ]
+    words = shlex.split("train mlp-small --batch-size 2 --warmup 3 --iters 1 --steps 1 --rounds 1")
     words += ["--compare", f"{METHODS},torch-powersgd"]
     words += [
         "--hosts",

@@ -23,7 +23,7 @@ from busbw.core.sweep import series, sizes
 from busbw.engines.base import CollectiveCall, Engine, LaunchSequence, Probe
 from busbw.launch.agreement import attempt, first_reason
 from busbw.launch.control import Control
-from busbw.measure import adaptive_timing, plan, verification
+from busbw.measure import adaptive_timing, network, plan, verification
 from busbw.measure.batches import MAX_HELD, Batches, HeldBatches, HostClockBatches
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.plan import Calls
@@ -79,15 +79,18 @@ class BackendsRun:
             row.name for row in of_job if self._job.blocks or not row.of_blocks
         ]
         self._asked = len(asked)
-        for name in asked:
-            row = on_rails(backend(name), self._job.rails)
-            reason = self._open(row, stack, on_gpus=on_gpus)
-            if reason:
-                self._left_out[row.name] = reason
+        with network.starting(self._job, self._control) as log:
+            for name in asked:
+                row = on_rails(backend(name), self._job.rails)
+                reason = self._open(row, stack, on_gpus=on_gpus)
+                if reason:
+                    self._left_out[row.name] = reason
         if not self._opened:
             reasons = "; ".join(f"{name}: {why}" for name, why in self._left_out.items())
             raise NoMeasurement(f"no backend can run: {reasons}", "name others with --backends")
-        self._start(on_rails(backend(asked[0]), self._job.rails).name)
+        library = self._opened[0].engine.library()
+        used = network.agreed(self._job, self._control, library, log.networks)
+        self._start(on_rails(backend(asked[0]), self._job.rails).name, used)
 
     def _open(self, row: BackendRow, stack: ExitStack, *, on_gpus: bool) -> str:
         """Open one; returns why it cannot run, the same on all processes."""
@@ -166,8 +169,10 @@ class BackendsRun:
             batches[GRAPH] = HeldBatches(engine, sweep, graphs=True)
         return batches
 
-    def _start(self, default: str) -> None:
-        """Report the start: the default is the first backend that was asked for and runs."""
+    def _start(self, default: str, used: str) -> None:
+        """Report the start: the default is the first backend that was asked for and runs. `used` is
+        NCCL's network, '' if it is unknown.
+        """
         job, engine = self._job, self._opened[0].engine
         names = [opened.row.name for opened in self._opened]
         result = BackendsResult(
@@ -190,8 +195,11 @@ class BackendsRun:
             result.ideal, _ = ideals(
                 job.sweep.collective, result.world, result.topology, result.environment
             )
+        result.library.network = used
         if self._control.process == 0:
             self._emit(Started(result))
+            if note := network.unconfirmed(job, used):
+                self._emit(Note(note))
 
     def sweep(self) -> None:
         """Measure every size."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from busbw.core.backend_names import row_of
@@ -42,7 +43,26 @@ class BackendRow:
     collectives: tuple[str, ...] = ()  # all if empty
     in_place: bool = True  # how its all_reduce is called
     one_host: bool = False  # GPUs map each other's memory
-    of_blocks: bool = False  # whether it sends scattered blocks
+
+    @property
+    def of_blocks(self) -> bool:
+        """Whether it sends scattered blocks."""
+        return self.collectives == SENDRECV
+
+
+def _opens(engine: str, *fields: str, **arguments: object) -> Callable[[Opening], "Engine"]:
+    """Opens an engine, given by its module and class, which takes these fields of the opening and
+    these arguments.
+    """
+
+    def open_it(opening: Opening) -> "Engine":
+        module, name = engine.split(".")
+        make = getattr(import_module(f"busbw.engines.{module}"), name)
+        taken = {field: getattr(opening, field) for field in fields}
+        opened: Engine = make(opening.control, opening.spec, opening.place, **taken, **arguments)
+        return opened
+
+    return open_it
 
 
 def _open_torch(opening: Opening) -> "Engine":
@@ -72,38 +92,11 @@ def _why_no_mpi(opening: Opening) -> str:
     return ""
 
 
-def _open_nccl_symmetric(opening: Opening) -> "Engine":
-    from busbw.engines.torch_symmetric import NcclSymmetricEngine
-
-    return NcclSymmetricEngine(opening.control, opening.spec, opening.place, copies=opening.copies)
-
-
-def _symmetric(kernel: str) -> Callable[[Opening], "Engine"]:
-    def open_it(opening: Opening) -> "Engine":
-        from busbw.engines import torch_symmetric
-
-        return torch_symmetric.SymmetricEngine(
-            opening.control,
-            opening.spec,
-            opening.place,
-            getattr(torch_symmetric, kernel),
-            copies=opening.copies,
-        )
-
-    return open_it
-
-
 def _why_no_vllm(opening: Opening) -> str:
     from busbw.core.sweep import dtypes
     from busbw.engines.serving_packages import VLLM_SUM
 
     return VLLM_SUM.why_not(opening.control.processes, dtypes(opening.spec)[0])
-
-
-def _open_vllm(opening: Opening) -> "Engine":
-    from busbw.engines.torch_serving import VllmEngine
-
-    return VllmEngine(opening.control, opening.spec, opening.place, copies=opening.copies)
 
 
 def _why_no_flashinfer(opening: Opening) -> str:
@@ -113,40 +106,12 @@ def _why_no_flashinfer(opening: Opening) -> str:
     return FLASHINFER_SUM.why_not(opening.control.processes, dtypes(opening.spec)[0])
 
 
-def _open_flashinfer(opening: Opening) -> "Engine":
-    from busbw.engines.torch_serving import FlashInferEngine
-
-    return FlashInferEngine(opening.control, opening.spec, opening.place, copies=opening.copies)
-
-
-def _blocks(*, packed: bool) -> Callable[[Opening], "Engine"]:
-    def open_it(opening: Opening) -> "Engine":
-        from busbw.engines.torch_blocks import BlocksEngine
-
-        return BlocksEngine(
-            opening.control, opening.spec, opening.place, opening.blocks, packed=packed
-        )
-
-    return open_it
-
-
 def _why_no_gloo_blocks(opening: Opening) -> str:
     return _why_no_blocks(opening) or _why_no_gloo(opening)
 
 
 def _why_no_blocks(opening: Opening) -> str:
     return "" if opening.blocks else "--blocks does not say how many blocks a transfer has"
-
-
-def _nixl(operation: str) -> Callable[[Opening], "Engine"]:
-    def open_it(opening: Opening) -> "Engine":
-        from busbw.engines.torch_nixl import NixlEngine
-
-        return NixlEngine(
-            opening.control, opening.spec, opening.place, opening.blocks, operation, opening.limit_s
-        )
-
-    return open_it
 
 
 def _why_no_nixl(opening: Opening) -> str:
@@ -185,14 +150,14 @@ BACKENDS = (
         "NCCL on memory that is registered as a window of all ranks",
         True,
         _why_no_window,
-        _open_nccl_symmetric,
+        _opens("torch_symmetric.NcclSymmetricEngine", "copies"),
     ),
     BackendRow(
         "one-shot",
         "PyTorch's symmetric memory: each GPU reads the buffers of all others",
         True,
         _why_no_symmetric,
-        _symmetric("ONE_SHOT"),
+        _opens("torch_symmetric.SymmetricEngine", "copies", kernel="one_shot"),
         ALL_REDUCE,
         in_place=False,
         one_host=True,
@@ -202,7 +167,7 @@ BACKENDS = (
         "PyTorch's symmetric memory: each GPU adds up a part, and writes it into all",
         True,
         _why_no_symmetric,
-        _symmetric("TWO_SHOT"),
+        _opens("torch_symmetric.SymmetricEngine", "copies", kernel="two_shot"),
         ALL_REDUCE,
         one_host=True,
     ),
@@ -211,7 +176,7 @@ BACKENDS = (
         "PyTorch's symmetric memory: the NVLink switches add up",
         True,
         _why_no_symmetric,
-        _symmetric("MULTIMEM"),
+        _opens("torch_symmetric.SymmetricEngine", "copies", kernel="multimem"),
         ALL_REDUCE,
         one_host=True,
     ),
@@ -220,7 +185,7 @@ BACKENDS = (
         "vLLM's custom all-reduce, from vLLM or from FlashInfer",
         True,
         _why_no_vllm,
-        _open_vllm,
+        _opens("torch_serving.VllmEngine", "copies"),
         ALL_REDUCE,
         in_place=False,
         one_host=True,
@@ -230,7 +195,7 @@ BACKENDS = (
         "FlashInfer's all-reduce, of TensorRT-LLM",
         True,
         _why_no_flashinfer,
-        _open_flashinfer,
+        _opens("torch_serving.FlashInferEngine", "copies"),
         ALL_REDUCE,
         in_place=False,
         one_host=True,
@@ -240,18 +205,16 @@ BACKENDS = (
         "NCCL, each scattered block by itself, in one group",
         True,
         _why_no_blocks,
-        _blocks(packed=False),
+        _opens("torch_blocks.BlocksEngine", "blocks", packed=False),
         SENDRECV,
-        of_blocks=True,
     ),
     BackendRow(
         "nccl-packed",
         "NCCL, scattered blocks gathered into one message",
         True,
         _why_no_blocks,
-        _blocks(packed=True),
+        _opens("torch_blocks.BlocksEngine", "blocks", packed=True),
         SENDRECV,
-        of_blocks=True,
     ),
     BackendRow("gloo", "Gloo as PyTorch calls it", False, _why_no_gloo, _open_torch),
     BackendRow("mpi", "MPI on host memory", False, _why_no_mpi, _open_mpi),
@@ -260,36 +223,32 @@ BACKENDS = (
         "Gloo, each scattered block by itself",
         False,
         _why_no_gloo_blocks,
-        _blocks(packed=False),
+        _opens("torch_blocks.BlocksEngine", "blocks", packed=False),
         SENDRECV,
-        of_blocks=True,
     ),
     BackendRow(
         "gloo-packed",
         "Gloo, scattered blocks gathered into one message",
         False,
         _why_no_gloo_blocks,
-        _blocks(packed=True),
+        _opens("torch_blocks.BlocksEngine", "blocks", packed=True),
         SENDRECV,
-        of_blocks=True,
     ),
     BackendRow(
         "nixl",
         "NIXL, each scattered block read out of the memory of the rank before",
         None,
         _why_no_nixl,
-        _nixl("READ"),
+        _opens("torch_nixl.NixlEngine", "blocks", "limit_s", operation="READ"),
         SENDRECV,
-        of_blocks=True,
     ),
     BackendRow(
         "nixl-write",
         "NIXL, each scattered block written into the memory of the rank after",
         None,
         _why_no_nixl,
-        _nixl("WRITE"),
+        _opens("torch_nixl.NixlEngine", "blocks", "limit_s", operation="WRITE"),
         SENDRECV,
-        of_blocks=True,
     ),
 )
 BY_NAME = {row.name: row for row in BACKENDS}

@@ -19,18 +19,15 @@ ALL_RAILS = "all"  # the name of all rails, used at the same time
 
 
 class BackendsJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="backends"):
-    """Measure `backends`, all that can run if empty, in turn at each size.
+    """Measure several backends in turn at each size."""
 
-    `done` are sizes to leave out, and `dropped` what has failed, with the reason: a backend, or a
-    backend and a mode.
-    """
-
-    backends: list[str] = msgspec.field(default_factory=list)
+    backends: list[str] = msgspec.field(default_factory=list)  # empty: all that can run
     in_graph: int = IN_GRAPH  # 0: no graphs
     copies: bool = False
     blocks: int = 0  # that a call of sendrecv has, of the size of a row; 0: a call has that size
     rails: list[NicChoice] = msgspec.field(default_factory=list)  # to use alone; empty: any
-    done: list[int] = msgspec.field(default_factory=list)
+    done: list[int] = msgspec.field(default_factory=list)  # sizes to leave out
+    # what has failed, with the reason: a backend, or a backend and a mode
     dropped: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
@@ -12,24 +11,22 @@ from busbw.backends.driver import measure
 from busbw.backends.rails import parse
 from busbw.backends.registry import BACKENDS, BY_NAME
 from busbw.backends.types import IN_GRAPH, BackendsJob
-from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import Seconds, argv, is_given
+from busbw.cli.options.parameters import Seconds, is_given
 from busbw.cli.options.sweep import sweep_options
-from busbw.cli.output import exit_code, json_or_text, print_command
+from busbw.cli.run_job import take_run_options
 from busbw.core.backend_names import parse_names
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.sweep import Sampling, SweepSpec, check_elements, check_spec
 from busbw.launch.environment import detect
 from busbw.launch.hosts import share
-from busbw.measure.record import RunRecord
 from busbw.measure.target import LaunchTarget
 
 DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_factor": 2, "datatype": "bfloat16"}
 MAX_TIME_S = 0.2  # of each backend, size and mode
-BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
+MAX_BLOCKS, LARGEST_BLOCK = 1024, 16 << 20
 
 
 @click.command(
@@ -60,7 +57,7 @@ BLOCKED, MOST_BLOCKS, LARGEST_BLOCK = "sendrecv", 1024, 16 << 20
 )
 @click.option(
     "--blocks",
-    type=click.IntRange(0, MOST_BLOCKS),
+    type=click.IntRange(0, MAX_BLOCKS),
     default=0,
     help="sendrecv: number of scattered blocks in a call, each of the row's size, as in a KV cache",
 )
@@ -92,14 +89,6 @@ def command(
     blocks: int,
     rails: tuple[str, ...],
     max_time_s: float,
-    limit_s: float,
-    launch_limit_s: float,
-    net: str | None,
-    format_name: str,
-    json_name: str,
-    force: bool,
-    history: bool,
-    dry_run: bool,
     **fields: Any,
 ) -> int:
     """Measure the implementations of COLLECTIVE in turn, each called alone and in CUDA graphs, and
@@ -109,12 +98,11 @@ def command(
     is the default, with which others are compared. FlashInfer compiles its kernels at
     first use; allow for that with --launch-limit 900.
     """
-    format_name = "json" if json_name == "-" else format_name
+    options = take_run_options(fields)
     name = collective(name).name
     backends = parse_names(BY_NAME, names)
     _check_blocks(name, blocks, backends, copies=copies)
-    where = LaunchTarget(**shared.take_where(fields))
-    _check_rails(rails, where)
+    _check_rails(rails, options.where)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     unset = tuple(field for field in DEFAULTS if not is_given(field))
     if blocks and "max_bytes" in unset:
@@ -122,10 +110,7 @@ def command(
     job = BackendsJob(
         engine="torch",
         program="busbw backends",
-        argv=argv(),
-        net=net or "",
-        limit_s=limit_s,
-        launch_limit_s=launch_limit_s,
+        **options.job_fields,
         sweep=SweepSpec(
             collective=name,
             sampling=Sampling(precision=0.0, max_time_s=max_time_s, all_time=True),
@@ -140,21 +125,15 @@ def command(
     )
     check_spec(job.sweep, strict=True)
     check_elements(job.sweep)
-    if dry_run:
-        return print_command(job, where)
-    record = RunRecord(shared.result_file(json_name), overwrite=force)
-    output = json_or_text(format_name, record, backends_text.render, save_unasked=False)
-    with finishing(record, partial(keep, asked=history)):
-        result = measure(job, where, output)
-    return int(exit_code(result))
+    return options.print_at_end(job, backends_text.render, start=measure)
 
 
 def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bool) -> None:
     """UsageError for blocks where nothing moves them, and for what moves blocks without any."""
-    if blocks and name != BLOCKED:
+    if blocks and name != "sendrecv":
         raise UsageError(
             f"--blocks {blocks}: {name} moves no scattered blocks",
-            f"busbw backends {BLOCKED} --blocks {blocks}",
+            f"busbw backends sendrecv --blocks {blocks}",
         )
     if blocks and copies:
         raise UsageError(
@@ -164,7 +143,7 @@ def _check_blocks(name: str, blocks: int, backends: Sequence[str], *, copies: bo
     if of_blocks and not blocks:
         raise UsageError(
             f"--backends {of_blocks}: it moves blocks, and --blocks does not say how many",
-            f"busbw backends {BLOCKED} --blocks 64 -b 4K -e 16M --backends {of_blocks}",
+            f"busbw backends sendrecv --blocks 64 -b 4K -e 16M --backends {of_blocks}",
         )
 
 

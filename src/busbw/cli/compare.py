@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from busbw.api.comparison import files_of_runs, stored_times
 from busbw.api.files import comparable
@@ -15,7 +14,7 @@ from busbw.cli.options.judging import judging_options
 from busbw.cli.options.parameters import given_options, is_given, not_empty, shell_words
 from busbw.cli.options.shared import fail_on_option
 from busbw.cli.stored_runs import TakesRuns
-from busbw.cli.streams import print_err, print_out
+from busbw.cli.streams import print_err, print_json, print_out
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
@@ -202,7 +201,7 @@ def _compare_snapshots(
             print_err(f"warning: {text}")
     report = changes(before, after)
     if format_name == "json":
-        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_json(report)
     elif format_name == "junit":
         print_out(junit.changes(report, fail_on))
     else:

@@ -14,6 +14,7 @@ from busbw.cli.options.system import recorded_nodes_option, settings_options, sy
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
+from busbw.core import json_codec
 from busbw.core.cells import headline, is_precise
 from busbw.core.errors import Exit, NoMeasurement
 from busbw.measure import alltoallv_traffic
@@ -111,7 +112,7 @@ def command(
     if row.uneven and result.traffic is None:
         explanation.notes.append(ASSUMED_MATRIX)
     if format_name == "json":
-        print_out(explanation_text.json(explanation))
+        print_out(json_codec.indented(explanation))
     else:
         print_out(explanation_text.text(explanation, width()))
     bad = not explanation.fits or explanation.verdict == "slower"

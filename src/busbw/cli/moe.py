@@ -2,25 +2,20 @@
 
 import os
 import re
-from functools import partial
 from typing import Any
 
 import click
 
-from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, Seconds, argv, given_options, not_empty
-from busbw.cli.output import exit_code, json_or_text, print_command
+from busbw.cli.options.parameters import COUNT, Seconds, given_options, not_empty
+from busbw.cli.run_job import take_run_options
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.backend_names import parse_names
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import parse_size
-from busbw.engines.registry import AUTO
 from busbw.launch import environment
-from busbw.measure.record import RunRecord
-from busbw.measure.start import run
 from busbw.measure.target import LaunchTarget
 from busbw.moe import text as moe_text
 from busbw.moe.registry import BY_NAME
@@ -34,14 +29,13 @@ from busbw.moe.routing import (
 )
 from busbw.moe.types import MoeJob, MoeSpec
 
-TORCH = "torch"
 TYPES = ("bfloat16", "half", "float")
-MOST_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 20
 _TOKENS = re.compile(r"(\d+[KM]?)(?::(\d+[KM]?))?", re.ASCII | re.IGNORECASE)
 # parameters of a run, which --system refuses
 OF_RUNS = (
     *("hosts", "hostfile", "ifname", "slurm", "net", "dry_run", "limit_s", "launch_limit_s"),
-    *("json_name", "force", "history", "max_time", "engine", "backends"),
+    *("json_name", "force", "history", "max_time", "backends"),
 )
 
 
@@ -58,10 +52,10 @@ class Tokens(click.ParamType[tuple[int, int]]):
             first, last = (
                 parse_size(word, "--tokens") for word in (words[1], words[2] or words[1])
             )
-            if 1 <= first <= last <= MOST_TOKENS:
+            if 1 <= first <= last <= MAX_TOKENS:
                 return first, last
         raise UsageError(
-            f"--tokens {value}: not 1 to {MOST_TOKENS} tokens, the smaller number first",
+            f"--tokens {value}: not 1 to {MAX_TOKENS} tokens, the smaller number first",
             "write it like --tokens 512 or --tokens 128:4K",
         )
 
@@ -129,13 +123,6 @@ class Tokens(click.ParamType[tuple[int, int]]):
     show_default="1; on CPUs all end after 30 s",
     help="target time per size and direction",
 )
-@click.option(
-    "--engine",
-    type=click.Choice((AUTO, TORCH)),
-    default=AUTO,
-    show_default=True,
-    help="who moves the data: PyTorch, with NCCL on GPUs and Gloo on CPUs",
-)
 @shared.limit_option
 @click.option(
     "--system",
@@ -150,21 +137,7 @@ class Tokens(click.ParamType[tuple[int, int]]):
     "--nics", default="", callback=not_empty, help="ports of a host and the rate of each: 8x400G"
 )
 @shared.run_options("text", "json")
-def command(
-    engine: str,
-    limit_s: float,
-    launch_limit_s: float,
-    net: str | None,
-    format_name: str,
-    json_name: str,
-    force: bool,
-    history: bool,
-    dry_run: bool,
-    max_time: float | None,
-    system: str,
-    nics: str,
-    **fields: Any,
-) -> int:
+def command(max_time: float | None, system: str, nics: str, **fields: Any) -> int:
     """Measure what dispatch and combine of a mixture of experts reach, with the time of each phase,
     and verify every element. Of several backends, it says which is the fastest.
 
@@ -172,32 +145,18 @@ def command(
     weighted sum. Experts are divided evenly between ranks, in order. A file of ids has a line for
     each token, rank 0's first: 3,17,42 or [3, 17, 42].
     """
-    format_name = "json" if json_name == "-" else format_name
-    where = LaunchTarget(**shared.take_where(fields))
+    options = take_run_options(fields)
     spec = MoeSpec(max_time_s=max_time, **fields)
     check_shape(parse_routing(spec.routing), spec.experts, spec.top_k)
     if system:
-        return _estimate(spec, system, nics, where.ranks, format_name)
+        return _estimate(spec, system, nics, options.where.ranks, options.format_name)
     if nics:
         raise UsageError(
             f"--nics {nics}: a run uses the NICs it finds", "add --system, like h200x8"
         )
-    _check_ranks(spec, where)
-    job = MoeJob(
-        engine=TORCH if engine == AUTO else engine,
-        program="busbw moe",
-        argv=argv(),
-        net=net or "",
-        limit_s=limit_s,
-        launch_limit_s=launch_limit_s,
-        moe=spec,
-    )
-    if dry_run:
-        return print_command(job, where)
-    record = RunRecord(shared.result_file(json_name), overwrite=force)
-    with finishing(record, partial(keep, asked=history)):
-        result = run(job, where, json_or_text(format_name, record, moe_text.render_all))
-    return int(exit_code(result))
+    _check_ranks(spec, options.where)
+    job = MoeJob(engine="torch", program="busbw moe", **options.job_fields, moe=spec)
+    return options.print_at_end(job, moe_text.render_all, save_unasked=True)
 
 
 def _check_ranks(spec: MoeSpec, where: LaunchTarget) -> None:
@@ -223,6 +182,7 @@ def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_n
             hint = "keep the estimate with --format json > FILE, which busbw show reads"
         raise UsageError(f"{', '.join(options)}: nothing is measured with --system", hint)
     from busbw.api.systems import LinkOptions, given_system
+    from busbw.core import json_codec
     from busbw.model.clouds import instance
     from busbw.moe import estimate
     from busbw.reference.own_table import known_curves
@@ -233,5 +193,7 @@ def _estimate(spec: MoeSpec, system: str, nics: str, ranks: int | None, format_n
     known = known_curves(own_file(os.environ))
     found = estimate.estimate(spec, described[0], system, ranks, known)
     found.nics_assumed = bool(found.nics) and not nics and instance(system) is None
-    print_out(estimate.json(found) if format_name == "json" else estimate.text(found, width()))
+    print_out(
+        json_codec.indented(found) if format_name == "json" else estimate.text(found, width())
+    )
     return int(Exit.OK)

@@ -232,18 +232,3 @@ class JsonOutput(RunOutput):
             from busbw.report import results
 
             print_out(results.render(result))
-
-
-def json_or_text(
-    format_name: str,
-    record: RunRecord,
-    render: Callable[[Any, int | None], str],
-    *,
-    save_unasked: bool = True,
-) -> RunOutput:
-    """What prints a result when its run has ended: as JSON, or in any other format as `render`
-    makes it.
-    """
-    if format_name == "json":
-        return JsonOutput(record, save_unasked=save_unasked)
-    return AtEnd(record, render, save_unasked=save_unasked)

@@ -1,28 +1,23 @@
 """`busbw overlap`: a collective and other work at the same time."""
 
 import re
-from functools import partial
 from typing import Any
 
 import click
 
-from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import argv, is_given
+from busbw.cli.options.parameters import is_given
 from busbw.cli.options.sweep import sweep_options
-from busbw.cli.output import exit_code, json_or_text, print_command
+from busbw.cli.run_job import take_run_options
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.sweep import Sampling, SweepSpec, check_elements, check_spec
-from busbw.measure.record import RunRecord
-from busbw.measure.start import run
-from busbw.measure.target import LaunchTarget
 from busbw.overlap import text as overlap_text
 from busbw.overlap.types import COPY, GEMM, OverlapJob
 
 DEFAULTS = {"min_bytes": 1 << 20, "max_bytes": 256 << 20, "step_factor": 4, "datatype": "bfloat16"}
-MOST_CTAS = 1024
+MAX_CTAS = 1024
 
 
 @click.command(
@@ -59,36 +54,18 @@ MOST_CTAS = 1024
 @shared.limit_option
 @shared.run_options("table", "json")
 @sweep_options(DEFAULTS)
-def command(
-    name: str,
-    load: str,
-    ctas: str,
-    rounds: int,
-    limit_s: float,
-    launch_limit_s: float,
-    net: str | None,
-    format_name: str,
-    json_name: str,
-    force: bool,
-    history: bool,
-    dry_run: bool,
-    **fields: Any,
-) -> int:
+def command(name: str, load: str, ctas: str, rounds: int, **fields: Any) -> int:
     """Measure COLLECTIVE and other work alone and at the same time, and say how much each slows the
     other down.
 
     PyTorch starts the ranks. Each side is timed while the other runs all the time.
     """
-    format_name = "json" if json_name == "-" else format_name
-    where = LaunchTarget(**shared.take_where(fields))
+    options = take_run_options(fields)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     job = OverlapJob(
         engine="torch",
         program="busbw overlap",
-        argv=argv(),
-        net=net or "",
-        limit_s=limit_s,
-        launch_limit_s=launch_limit_s,
+        **options.job_fields,
         sweep=SweepSpec(
             collective=collective(name).name, sampling=Sampling(precision=0.0), **sweep
         ),
@@ -99,13 +76,7 @@ def command(
     )
     check_spec(job.sweep, strict=True)
     check_elements(job.sweep)
-    if dry_run:
-        return print_command(job, where)
-    record = RunRecord(shared.result_file(json_name), overwrite=force)
-    output = json_or_text(format_name, record, overlap_text.render, save_unasked=False)
-    with finishing(record, partial(keep, asked=history)):
-        result = run(job, where, output)
-    return int(exit_code(result))
+    return options.print_at_end(job, overlap_text.render)
 
 
 def _load_name(name: str) -> str:
@@ -127,11 +98,11 @@ def _parse_ctas(text: str) -> list[int]:
     for word in text.split(","):
         if word.strip() == "any":
             limits.append(0)
-        elif re.fullmatch(r"\s*[1-9]\d*\s*", word) and int(word) <= MOST_CTAS:
+        elif re.fullmatch(r"\s*[1-9]\d*\s*", word) and int(word) <= MAX_CTAS:
             limits.append(int(word))
         else:
             raise UsageError(
-                f"--max-ctas {text}: '{word}' is not a number from 1 to {MOST_CTAS}",
+                f"--max-ctas {text}: '{word}' is not a number from 1 to {MAX_CTAS}",
                 "give numbers of CTAs, like 4,8,16,any",
             )
     return limits

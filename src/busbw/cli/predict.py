@@ -29,8 +29,9 @@ from busbw.cli.options.system import (
 )
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
+from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
-from busbw.model import explanation_text, prediction_text
+from busbw.model import prediction_text
 from busbw.model.patterns import SENT
 from busbw.model.systems import MAX_HOSTS
 
@@ -207,7 +208,7 @@ def command(
         )
         expected = of_pattern(pattern_file, of_job, calibration)
         if format_name == "json":
-            print_out(explanation_text.json(expected))
+            print_out(json_codec.indented(expected))
         else:
             print_out(prediction_text.pattern_text(expected, width()))
         unknown = any(row.reason != SENT for row in expected.without)
@@ -228,7 +229,7 @@ def command(
     )
     prediction = of_collective(collective, options, calibration)
     if format_name == "json":
-        print_out(explanation_text.json(prediction))
+        print_out(json_codec.indented(prediction))
     else:
         print_out(prediction_text.text(prediction, width()))
     return int(Exit.OK)

@@ -16,9 +16,9 @@ from busbw.cli.options.system import recorded_nodes_option, system_options
 from busbw.cli.stored_runs import NAME, TakesRuns
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
+from busbw.core import json_codec
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
-from busbw.model import explanation_text
 from busbw.model.gpu_hosts import gpu_hosts
 from busbw.model.hardware import gpu_word
 from busbw.model.reference.compared import ran_of
@@ -65,7 +65,7 @@ def command(
     known = known_curves(reference_file)
     curves = _chosen(known, system, nodes, collective)
     if format_name == "json":
-        print_out(explanation_text.json(part_of(known, curves)))
+        print_out(json_codec.indented(part_of(known, curves)))
     elif curves:
         print_out(list_text(known, curves, width()))
     else:
@@ -155,7 +155,7 @@ def show(
         _refuse_options_of_results(name)
         curves = [curve for curve in (*known.own, *known.published) if curve.run == name]
         if format_name == "json":
-            print_out(explanation_text.json(part_of(known, curves)))
+            print_out(json_codec.indented(part_of(known, curves)))
         else:
             print_out(run_text(known, name, width()))
         return int(Exit.OK)
@@ -166,7 +166,7 @@ def show(
     hardware, _, placement = system_of(result, name, described, nodes)
     comparison = compared_with(result, ran_of(result, hardware, placement), known, name)
     if format_name == "json":
-        print_out(explanation_text.json(comparison))
+        print_out(json_codec.indented(comparison))
     else:
         print_out(comparison_text(comparison, width(), plot=plot))
     return int(Exit.OK)

@@ -1,16 +1,15 @@
 """`busbw replay`: run what an application sends, without the application."""
 
-from functools import partial
 from typing import Any
 
 import click
 
-from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, Seconds, argv
+from busbw.cli.options.parameters import COUNT, Seconds
 from busbw.cli.options.scaling import scale_option
 from busbw.cli.output import JsonOutput, RunOutput, exit_code, print_command
+from busbw.cli.run_job import take_run_options
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
@@ -18,8 +17,6 @@ from busbw.core.result import Outcome
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
 from busbw.measure.record import RunRecord
-from busbw.measure.start import run
-from busbw.measure.target import LaunchTarget
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayJob, ReplayResult
 from busbw.pattern.replay.text import ROWS
@@ -103,14 +100,6 @@ def command(
     choice: str,
     rows: int,
     ran: bool,
-    limit_s: float,
-    launch_limit_s: float,
-    net: str | None,
-    format_name: str,
-    json_name: str,
-    force: bool,
-    history: bool,
-    dry_run: bool,
     **fields: Any,
 ) -> int:
     """Replay the communication in FILE: a pattern of `busbw capture`, or any format that `busbw
@@ -121,30 +110,28 @@ def command(
     computed between the calls. --format csv prints the columns of the PyTorch benchmark's
     --pattern.
     """
-    format_name = "json" if json_name == "-" else format_name
+    options = take_run_options(fields)
     if ran:
-        shared.refuse_ran(format_name)
-    where = LaunchTarget(**shared.take_where(fields))
+        shared.refuse_ran(options.format_name)
     job = ReplayJob(
         engine=engine,
         program="busbw replay",
-        argv=argv(),
-        net=net or "",
-        limit_s=limit_s,
-        launch_limit_s=launch_limit_s,
+        **options.job_fields,
         replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale, choice=choice),
     )
-    if dry_run:
-        return print_command(job, where)
-    record = RunRecord(shared.result_file(json_name), overwrite=force)
-    output = OUTPUTS[format_name](record, save_unasked=False)
-    if isinstance(output, ReplayOutput):
-        output.rows, output.ran = rows, ran
-    with finishing(record, partial(keep, asked=history)):
-        result = run(job, where, output)
+    if options.dry_run:
+        return print_command(job, options.where)
+
+    def output(record: RunRecord) -> RunOutput:
+        made = OUTPUTS[options.format_name](record, save_unasked=False)
+        if isinstance(made, ReplayOutput):
+            made.rows, made.ran = rows, ran
+        return made
+
+    result = options.measure(job, output)
     if not isinstance(result, ReplayResult):
         return exit_code(result)
-    if not isinstance(output, ReplayOutput):
+    if options.format_name != "table":
         for line in replay_text.warnings(result):
             print_err(line)
     return int(Exit.BAD) if result.replay.skipped else exit_code(result)

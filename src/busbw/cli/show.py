@@ -147,7 +147,7 @@ def _document_text(document: FileContent, format_name: str, name: str, output: P
     if format_name == "table":
         return document.text(None if output else width())
     if format_name == "json" and isinstance(document.held, msgspec.Struct):
-        return msgspec.json.format(json_codec.encode(document.held), indent=2).decode() + "\n"
+        return json_codec.indented(document.held)
     raise UsageError(
         f"{name}: {document.title.lower()}, but '{format_name}' shows sweeps",
         "use --format table, or json",

@@ -56,6 +56,13 @@ def print_out(text: str | bytes, *, controls: bool = False, alarm: bool = False)
         sys.stdout.flush()
 
 
+def print_json(document: object) -> None:
+    """Print a structure as JSON, indented."""
+    import msgspec
+
+    print_out(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+
+
 def _colored(text: str, *, alarm: bool) -> str:
     from busbw.ui.colors import RED, painted, with_colors
 

@@ -10,6 +10,7 @@ from busbw.cli.options.judging import judging_options
 from busbw.cli.options.nccl import wheels_option
 from busbw.cli.streams import print_err, print_out
 from busbw.cli.terminal import width
+from busbw.core import json_codec
 from busbw.core.collectives import collective
 from busbw.core.errors import Exit, UsageError
 from busbw.core.release_matrix import ReleaseMatrix
@@ -23,7 +24,7 @@ OWN_OPTIONS = ("--nccl", "--wheels", "--json")
 FORMATS: dict[str, Callable[[ReleaseMatrix], str]] = {
     "text": lambda matrix: release_matrix.text(matrix, width()),
     "markdown": release_matrix.markdown,
-    "json": release_matrix.json,
+    "json": json_codec.indented,
 }
 
 

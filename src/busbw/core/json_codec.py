@@ -18,6 +18,11 @@ def encode(value: msgspec.Struct) -> bytes:
     return msgspec.json.encode(_with_spelled_floats(msgspec.to_builtins(value)))
 
 
+def indented(value: msgspec.Struct) -> str:
+    """As `encode`, for people: indented, with a newline at the end."""
+    return msgspec.json.format(encode(value), indent=2).decode() + "\n"
+
+
 def decode(data: bytes | str, kind: type[T]) -> T:
     """The structure that `encode` wrote; msgspec.DecodeError if the JSON does not fit `kind`."""
     return msgspec.json.decode(data, type=kind, strict=False)

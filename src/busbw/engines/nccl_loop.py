@@ -166,7 +166,6 @@ class NcclProgram:
         )
 
     def iterations_left(self) -> int:
-        """See program.Program."""
         return max(self._requested - self._done.value, 0)
 
     def run(self, iterations: int) -> ProgramTimes:

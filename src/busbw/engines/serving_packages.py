@@ -130,14 +130,14 @@ FLASHINFER = (
 class Summing:
     """An all-reduce: the numbers of GPUs for which it has kernels, and the most bytes it sums.
 
-    More GPUs than `unlinked` must have NVLink.
+    More GPUs than `max_without_nvlink` must have NVLink.
     """
 
     name: str
     packages: tuple[Package, ...]
     ranks: tuple[int, ...]
-    most: int
-    unlinked: int
+    max_bytes: int
+    max_without_nvlink: int
 
     def load(self) -> tuple[Package, Any]:
         """The first package that can be used, and its module; NoMeasurement if none can."""
@@ -159,8 +159,8 @@ class Summing:
         if dtype.name not in DTYPES:
             return f"{self.name} sums {', '.join(DTYPES)}, not {dtype.name}"
         gpus = read_gpus(LiveMachine()).gpus
-        if ranks > self.unlinked and any(gpu.nvlink == 0 for gpu in gpus):
-            return f"{self.name} needs NVLink for more than {self.unlinked} GPUs"
+        if ranks > self.max_without_nvlink and any(gpu.nvlink == 0 for gpu in gpus):
+            return f"{self.name} needs NVLink for more than {self.max_without_nvlink} GPUs"
         try:
             self.load()
         except NoMeasurement as error:
@@ -171,15 +171,15 @@ class Summing:
         """Why it does not sum messages of this size in bytes; '' if it does."""
         if size % UNIT:
             return f"{self.name} sums multiples of {UNIT} bytes"
-        if size > self.most:
-            return f"{self.name} sums at most {self.most} bytes"
+        if size > self.max_bytes:
+            return f"{self.name} sums at most {self.max_bytes} bytes"
         return ""
 
 
 # vLLM gives larger messages to NCCL: CustomAllreduce takes less than 8 MiB, and FlashInfer's
 # all-reduce at most 64 MiB, of two GPUs.
-VLLM_SUM = Summing("vLLM", VLLM, (2, 4, 6, 8), (8 << 20) - UNIT, unlinked=2)
-FLASHINFER_SUM = Summing("FlashInfer", FLASHINFER, (2, 4, 8), 64 << 20, unlinked=8)
+VLLM_SUM = Summing("vLLM", VLLM, (2, 4, 6, 8), (8 << 20) - UNIT, max_without_nvlink=2)
+FLASHINFER_SUM = Summing("FlashInfer", FLASHINFER, (2, 4, 8), 64 << 20, max_without_nvlink=8)
 
 
 def tokens(count: int) -> tuple[int, int]:

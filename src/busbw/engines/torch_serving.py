@@ -62,13 +62,13 @@ class VllmEngine(ServingEngine):
         # Signals, and the sums of the kernel that has two stages.
         with named(f"{self._package.name} has no such kernels"):
             signals = int(self._calls.meta_size())
-        self._start = -(-(signals + self.summing.most) // PAGE) * PAGE
+        self._start = -(-(signals + self.summing.max_bytes) // PAGE) * PAGE
 
     def share(self) -> None:
         """Share the first buffer, or the one for copies."""
         assert self._gpu is not None
         start = self._start
-        size = self.summing.most if self._copies else self._buffers["send"].numel()
+        size = self.summing.max_bytes if self._copies else self._buffers["send"].numel()
         shared = SharedMemory(CudaGpu(self._gpu), start + size, self._control)
         self._bases = [address + start for address in shared.addresses]
         self._handle = self._calls.init_custom_ar(
@@ -90,7 +90,7 @@ class VllmEngine(ServingEngine):
         source, out = self.operands(call)
         copied_to = (0, 0)
         if self._copies:
-            copied_to = self._bases[self._control.process], self.summing.most
+            copied_to = self._bases[self._control.process], self.summing.max_bytes
         else:
             self._register(self.view(call, "send").storage_offset())
         arguments = (self._handle, source, out, *copied_to, *self._package.more)
@@ -131,7 +131,7 @@ class FlashInferEngine(ServingEngine):
                 backend="trtllm",
                 world_size=self.size,
                 rank=self._control.process,
-                max_token_num=self.summing.most // dtype.itemsize // HIDDEN,
+                max_token_num=self.summing.max_bytes // dtype.itemsize // HIDDEN,
                 hidden_dim=HIDDEN,
                 dtype=getattr(torch, dtype.torch),
                 group=self.process_group,

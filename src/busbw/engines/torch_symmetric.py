@@ -67,9 +67,11 @@ def _multimem(operands: Operands) -> Launch:
 
 
 # Each GPU reads all buffers; each adds up its part and writes it into all; the switches add up.
-ONE_SHOT = SumKernel(_one_shot, in_place=False, copying=_one_shot_copying)
-TWO_SHOT = SumKernel(_two_shot)
-MULTIMEM = SumKernel(_multimem, multicast=True)
+KERNELS = {
+    "one_shot": SumKernel(_one_shot, in_place=False, copying=_one_shot_copying),
+    "two_shot": SumKernel(_two_shot),
+    "multimem": SumKernel(_multimem, multicast=True),
+}
 
 
 class SymmetricEngine(TorchEngine):
@@ -80,14 +82,16 @@ class SymmetricEngine(TorchEngine):
         control: Control,
         spec: SweepSpec,
         place: tuple[int, int, int],
-        kernel: SumKernel,
         *,
+        kernel: str,
         copies: bool,
     ) -> None:
-        """`place` is the number of the process on its host, of its group, and in the job."""
+        """`place` is the number of the process on its host, of its group, and in the job. `kernel`
+        is one of KERNELS.
+        """
         super().__init__(control, spec, *place)
-        self._kernel, self._copies = kernel, copies
-        self._source = "recv" if kernel.in_place else "send"
+        self._kernel, self._copies = KERNELS[kernel], copies
+        self._source = "recv" if self._kernel.in_place else "send"
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Allocate both buffers, one of them to be mapped into the other GPUs."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import msgspec
 
-from busbw.core import json_codec
 from busbw.core.comparison import ComparedCell, ComparisonVerdict
 from busbw.core.release_matrix import ReleaseComparison, ReleaseMatrix
 from busbw.core.sizes import counted, format_size, short_size
@@ -158,8 +157,3 @@ def markdown(matrix: ReleaseMatrix) -> str:
 def _table(columns: Sequence[Column], items: Sequence[object]) -> str:
     lines = (table_line(plain(column.text(item)) for column in columns) for item in items)
     return table_head(columns) + "".join(lines)
-
-
-def json(matrix: ReleaseMatrix) -> str:
-    """`busbw.versions/1`, indented and with a final newline."""
-    return msgspec.json.format(json_codec.encode(matrix), indent=2).decode() + "\n"

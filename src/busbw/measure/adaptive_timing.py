@@ -79,12 +79,15 @@ def visit(
     sampling: Sampling,
     throttled: Callable[[], bool],
     group_id: int,
+    *,
+    local: bool = False,
 ) -> None:
     """Take the samples of one visit on all processes, and decide whether another one follows.
 
     `throttled` says on all processes whether heat or a power limit has slowed down a GPU since it
     was last asked: the samples are then taken again once or twice. `group_id` numbers groups that
-    do not wait for each other.
+    do not wait for each other. `local`: an operation waits for no other rank, so how late a rank
+    starts does not count.
     """
     start = time.perf_counter()
     measured = state.measured
@@ -95,7 +98,8 @@ def visit(
             break
     state.visited += 1
     state.launch_s += taken.launch_s
-    batch = control.gather((group_id, taken.durations_s, taken.late_s))
+    late_s = [] if local else taken.late_s
+    batch = control.gather((group_id, taken.durations_s, late_s))
     if batch is not None:
         _add(measured, batch)
         measured.throttled |= disturbed

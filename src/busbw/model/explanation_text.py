@@ -2,9 +2,6 @@
 words, notes, and JSON.
 """
 
-import msgspec
-
-from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.model.types import DescribedHardware, Explanation, JudgedAlgorithm, LinkUse
@@ -59,11 +56,6 @@ def _rates(rate: float, payload: float) -> str:
 def notes(about: DescribedHardware, more: list[str]) -> str:
     """A line for each note of the system and of the answer."""
     return "".join(f"note: {note}\n" for note in [*about.notes, *more])
-
-
-def json(answer: msgspec.Struct) -> str:
-    """The whole answer, indented, with a newline at its end."""
-    return msgspec.json.format(json_codec.encode(answer), indent=2).decode() + "\n"
 
 
 def _model(judged: JudgedAlgorithm) -> str:

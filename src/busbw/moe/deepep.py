@@ -75,17 +75,14 @@ class DeepEp:
         self.version = _version()
 
     def reserved_bytes(self, rows: dict[str, int], row_bytes: int) -> int:
-        """See OpenedBackend."""
         return self._bytes + result_bytes(rows, row_bytes)
 
     def exchange(
         self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers
     ) -> "DeepEpExchange":
-        """See OpenedBackend."""
         return DeepEpExchange(spec, plan, rank, buffers, self._buffer)
 
     def close(self) -> None:
-        """See OpenedBackend."""
         self._buffer.destroy()
 
 
@@ -100,7 +97,7 @@ class DeepEpExchange(RankExchange):
         ids = self._to_device(plan.own_ids).contiguous()
         to_rank, _, to_expert, goes, _ = buffer.get_dispatch_layout(ids, spec.experts)
         rows, _, _, _, self._handle, _ = buffer.dispatch(
-            self._at["tokens"],
+            self._buffers["tokens"],
             num_tokens_per_rank=to_rank,
             num_tokens_per_expert=to_expert,
             is_token_in_rank=goes,
@@ -115,7 +112,9 @@ class DeepEpExchange(RankExchange):
         }
 
     def _dispatch(self) -> None:
-        self._at["received"] = self._buffer.dispatch(self._at["tokens"], handle=self._handle)[0]
+        self._buffers["received"] = self._buffer.dispatch(
+            self._buffers["tokens"], handle=self._handle
+        )[0]
 
     def _combine(self) -> None:
-        self._at["output"] = self._buffer.combine(self._at["received"], self._handle)[0]
+        self._buffers["output"] = self._buffer.combine(self._buffers["received"], self._handle)[0]

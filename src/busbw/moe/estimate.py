@@ -9,7 +9,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.collectives import collective
 from busbw.core.dtypes import dtype
@@ -236,11 +235,6 @@ def text(found: MoeEstimate, width: int | None = None) -> str:
             lines.append(f"relayed at {row.tokens} tokens: {row.relayed}")
     table = aligned(columns, found.rows, width, DROP_ORDER)
     return wrapped(head, width) + f"\n{table}" + wrapped("\n" + "\n".join(lines) + "\n", width)
-
-
-def json(found: MoeEstimate) -> str:
-    """The estimate as indented JSON."""
-    return msgspec.json.format(json_codec.encode(found), indent=2).decode() + "\n"
 
 
 def _rate_column(title: str, field: str) -> Column:

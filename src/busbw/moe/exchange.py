@@ -97,8 +97,8 @@ class RankExchange:
     def __init__(self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers) -> None:
         self._spec, self._plan, self._rank, self._kind = spec, plan, rank, buffers.kind
         self._limit = largest_value(spec)
-        self._at = {name: buffers.rows[name][:n] for name, n in buffer_rows(plan).items()}
-        self._device = self._at["tokens"].device
+        self._buffers = {name: buffers.rows[name][:n] for name, n in buffer_rows(plan).items()}
+        self._device = self._buffers["tokens"].device
         self._sent_tokens = self._to_device(plan.sent_tokens)
         self._expert_rows = self._to_device(plan.expert_rows)
         self._expert_ids = self._to_device(plan.expert_ids)
@@ -133,42 +133,45 @@ class RankExchange:
         if direction == COMBINE:
             source, target, expected = "experts", "output", self._expected_sums
         for name in RESULTS:  # what is allocated next has no right rows of an earlier call in it
-            freed = [torch.full_like(self._at[name], SENTINEL) for _ in range(SPARE)]
+            freed = [torch.full_like(self._buffers[name], SENTINEL) for _ in range(SPARE)]
             del freed
-        for name, buffer in self._at.items():
+        for name, buffer in self._buffers.items():
             buffer.fill_(SENTINEL if name != source else 0.0)
         self._write(source)
         self.whole(direction)()
         synchronize()
-        return self._compare(self._at[target], expected)
+        return self._compare(self._buffers[target], expected)
 
     def _to_device(self, numbers: object) -> torch.Tensor:
         return torch.as_tensor(numbers, dtype=torch.int64).to(self._device)
 
     def _select(self, source: str, rows: torch.Tensor, target: str) -> None:
-        torch.index_select(self._at[source], 0, rows, out=self._at[target])
+        torch.index_select(self._buffers[source], 0, rows, out=self._buffers[target])
 
     def _move(self, source: str, to_each: list[int], target: str, from_each: list[int]) -> None:
         # As bytes: Gloo of older PyTorch has no bfloat16.
-        send, recv = self._at[source].view(torch.uint8), self._at[target].view(torch.uint8)
+        send, recv = (
+            self._buffers[source].view(torch.uint8),
+            self._buffers[target].view(torch.uint8),
+        )
         dist.all_to_all_single(recv, send, from_each, to_each)
 
     def _pack_results(self) -> None:
-        self._at["received"] = _sums(self._at["experts"], self._packed, self._weights)
+        self._buffers["received"] = _sums(self._buffers["experts"], self._packed, self._weights)
 
     def _reduce(self) -> None:
-        self._at["output"] = _sums(self._at["sent"], self._reduced)
+        self._buffers["output"] = _sums(self._buffers["sent"], self._reduced)
 
     def _write(self, source: str) -> None:
         """Write the tokens, or what the experts made of them."""
-        for first in range(0, len(self._at[source]), CHECKED_ROWS):
+        for first in range(0, len(self._buffers[source]), CHECKED_ROWS):
             last = first + CHECKED_ROWS
             if source == "tokens":
                 values = self._values(self._own_numbers(first, last), TOKEN)
             else:
                 rows = self._expert_rows[first:last]
                 values = self._values(self._numbers[rows], self._expert_ids[first:last])
-            self._at[source][first:last] = values.to(self._kind)
+            self._buffers[source][first:last] = values.to(self._kind)
 
     def _own_numbers(self, first: int, last: int) -> torch.Tensor:
         last = min(last, len(self._plan.own_ids))
@@ -218,15 +221,13 @@ class AllToAllV:
     version = ""
 
     def reserved_bytes(self, rows: dict[str, int], row_bytes: int) -> int:
-        """See OpenedBackend."""
         return result_bytes(rows, row_bytes)
 
     def exchange(self, spec: MoeSpec, plan: RankPlan, rank: int, buffers: Buffers) -> RankExchange:
-        """See OpenedBackend."""
         return RankExchange(spec, plan, rank, buffers)
 
     def close(self) -> None:
-        """See OpenedBackend."""
+        """Nothing is held."""
 
 
 def _bags(places: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -30,8 +30,8 @@ ONE_RANK = RunFinding(
     "one rank: no data crosses a link, and `exchange` is a copy in its memory",
     fix="run two ranks or more",
 )
-MOST_IMBALANCE = 1.5
-HALF = 0.5
+MAX_IMBALANCE = 1.5
+MAX_PHASE_SHARE = 0.5
 FUSED = ((DISPATCH, PACK), (COMBINE, REDUCE))  # what DeepEP does while it sends
 
 
@@ -76,7 +76,7 @@ def _phases(rows: list[MoeRow]) -> list[RunFinding]:
         local = {name: time.time_s for name, time in row.phases.items() if name != "exchange"}
         name = max(local, key=lambda phase: local[phase])
         share = local[name] / row.whole.time_s
-        if share > HALF:
+        if share > MAX_PHASE_SHARE:
             found.append(
                 RunFinding(
                     PHASE,
@@ -95,7 +95,7 @@ def _phases(rows: list[MoeRow]) -> list[RunFinding]:
 def _imbalance(rows: list[MoeRow]) -> RunFinding | None:
     dispatched = [row for row in rows if row.direction == DISPATCH]
     worst = max(dispatched, key=lambda row: row.imbalance, default=None)
-    if worst is None or worst.imbalance <= MOST_IMBALANCE:
+    if worst is None or worst.imbalance <= MAX_IMBALANCE:
         return None
     return RunFinding(
         IMBALANCE,

@@ -1,12 +1,10 @@
 """A rank's part: route the tokens, verify and time dispatch and combine, report from process 0."""
 
-import os
 import platform
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from busbw.core.dtypes import dtype
 from busbw.core.errors import NoMeasurement
@@ -14,7 +12,7 @@ from busbw.core.options import CPU_SWEEP_S, MAX_TIME_S
 from busbw.core.result import Mismatch, RankDevice
 from busbw.core.sizes import format_size
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.engines.registry import EngineArguments, engine
+from busbw.engines.torch import TorchEngine
 from busbw.launch.agreement import attempt
 from busbw.launch.control import Control
 from busbw.measure import network
@@ -22,6 +20,7 @@ from busbw.measure.batches import Batches, HeldBatches, HostClockBatches
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.process_groups import Party, facts, join_all
+from busbw.measure.processors import share_processors
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import CPU_PRECISION, GPU_PRECISION, running
 from busbw.model.fabric import NoFabric
@@ -30,16 +29,13 @@ from busbw.model.usable_hardware import links_of
 from busbw.moe.batch import CPU_TOKENS, GPU_TOKENS, batch
 from busbw.moe.bound import bound
 from busbw.moe.draws import Array, digest
+from busbw.moe.exchange import Buffers, RankExchange, buffer_rows
 from busbw.moe.opening import Backends, open_backends
 from busbw.moe.plan import rank_plan
 from busbw.moe.routing import Ids, read_ids
 from busbw.moe.types import EXCHANGE, MoeJob, MoeMeasured, MoeResult, MoeRow, MoeSpec, MoeTime
 from busbw.moe.visits import TimedLaunch, Visitor
 from busbw.moe.volumes import DIRECTIONS, Volumes, volumes
-
-if TYPE_CHECKING:
-    from busbw.engines.torch import TorchEngine
-    from busbw.moe.exchange import RankExchange
 
 MISMATCHES_KEPT = 8  # of a row
 WHOLE = "whole"
@@ -60,7 +56,7 @@ class _MoeCase:
     backend: str
     direction: str
     volumes: Volumes
-    exchange: "RankExchange"
+    exchange: RankExchange
     parts: dict[str, TimedLaunch]
     mismatches: Sequence[Mismatch] = ()
 
@@ -68,21 +64,13 @@ class _MoeCase:
 def measure(job: MoeJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
     """Run this process' part of the job. `emit` is only called on process 0."""
     party = join_all(control, "dispatch")
-    enter_phase("init", job.engine)
-    arguments = EngineArguments(
-        control=control,
-        spec=SweepSpec(collective="alltoallv"),
-        process=control.process,
-        local=party.local,
-        group=party.color,
-        gpus=1,
-        simulation={},
-    )
+    enter_phase("init", "torch")
+    spec, place = SweepSpec(collective="alltoallv"), (party.local, party.color, control.process)
     with network.starting(job, control) as log:
-        opened: TorchEngine = engine(job.engine).open(arguments)  # type: ignore[assignment]
+        opened = TorchEngine(control, spec, *place)
     with running(opened):
         enter_phase("prepare", "")
-        _share_processors(control)
+        share_processors(control)
         result = MoeResult(moe=job.moe, **facts(job, party, opened))
         result.library.network = network.agreed(job, control, result.library, log.networks)
         ids, sizes = _tokens(job.moe, control, on_gpus=opened.asynchronous)
@@ -129,7 +117,7 @@ def _tokens(spec: MoeSpec, control: Control, *, on_gpus: bool) -> tuple[Array, l
 def _cases(
     spec: MoeSpec,
     control: Control,
-    opened: "TorchEngine",
+    opened: TorchEngine,
     ids: Array,
     sizes: Sequence[int],
     backends: Backends,
@@ -138,8 +126,6 @@ def _cases(
 
     A backend that refuses a number of tokens is left out there.
     """
-    from busbw.moe.exchange import Buffers, buffer_rows
-
     rank = control.process
     plans = {size: rank_plan(ids[:, :size], spec.experts, rank) for size in sizes}
     rows = buffer_rows(plans[sizes[-1]])
@@ -166,7 +152,7 @@ def _cases(
 
 
 def _parts(
-    exchange: "RankExchange", direction: str, of_what: str, moved: Volumes
+    exchange: RankExchange, direction: str, of_what: str, moved: Volumes
 ) -> dict[str, TimedLaunch]:
     """The whole and each phase, to be timed."""
     launches = {WHOLE: exchange.whole(direction), **exchange.launches[direction]}
@@ -181,7 +167,7 @@ def _parts(
     }
 
 
-def _check_memory(needed: int, control: Control, opened: "TorchEngine", tokens: int) -> None:
+def _check_memory(needed: int, control: Control, opened: TorchEngine, tokens: int) -> None:
     """NoMeasurement if the buffers do not fit on one of the ranks. Collective."""
     usable = opened.memory_bytes()
     lacks = control.allgather((needed, usable))
@@ -195,7 +181,7 @@ def _check_memory(needed: int, control: Control, opened: "TorchEngine", tokens: 
 
 
 def _verify(
-    cases: Sequence[_MoeCase], control: Control, opened: "TorchEngine", enter_phase: EnterPhase
+    cases: Sequence[_MoeCase], control: Control, opened: TorchEngine, enter_phase: EnterPhase
 ) -> None:
     """Check every element of one operation of each case. Collective."""
     for case in cases:
@@ -216,7 +202,7 @@ def _host_sampler(party: Party, devices: Sequence[RankDevice]) -> HostSampler:
 def _visitor(
     spec: MoeSpec,
     control: Control,
-    opened: "TorchEngine",
+    opened: TorchEngine,
     host_sampler: HostSampler,
     enter_phase: EnterPhase,
 ) -> Visitor:
@@ -265,14 +251,3 @@ def _row(case: _MoeCase, visitor: Visitor, least: LeastTime | None) -> MoeRow:
         wrong=sum(one.wrong for one in case.mismatches),
         mismatches=list(case.mismatches[:MISMATCHES_KEPT]),
     )
-
-
-def _share_processors(control: Control) -> None:
-    """Divide this host's processors between its ranks: with more threads than cores, threads wait
-    for each other. Collective.
-    """
-    import torch
-
-    ranks = control.allgather(platform.node()).count(platform.node())
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // ranks, 1))

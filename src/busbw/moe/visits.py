@@ -14,7 +14,7 @@ from busbw.core.sweep import Sampling
 from busbw.engines.base import Engine, Launch
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing
-from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, BatchTimes
+from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches
 from busbw.measure.events import EnterPhase
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import BandwidthFactors
@@ -23,28 +23,6 @@ from busbw.stats.sampling import Decision, first_visit_samples
 
 INTERIM_S = 2.0  # between reports: what was measured since is lost if the run is interrupted
 UNTIMED_OPERATIONS = 3  # before the first visit: the shortest tells how long one takes
-
-
-class OwnDurations:
-    """Batches that do not count how late a rank starts: for work that waits for no other rank."""
-
-    def __init__(self, batches: Batches) -> None:
-        self._batches = batches
-        self.tick_s, self.launched, self.progress = batches.tick_s, 0, batches.progress
-
-    def each_s(self, estimate_s: float) -> float:
-        """See Batches."""
-        return self._batches.each_s(estimate_s)
-
-    def untimed(self, estimate_s: float) -> int:
-        """See Batches."""
-        return self._batches.untimed(estimate_s)
-
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
-        """See Batches."""
-        taken = self._batches.take(launches, estimate_s)
-        self.launched = self._batches.launched
-        return BatchTimes(taken.durations_s, [], taken.launch_s)
 
 
 @dataclass(slots=True)
@@ -141,11 +119,14 @@ class Visitor:
         assert operation.visits is not None
         awaited = MAX_HELD + MAX_LEAD_IN if self.engine.asynchronous else 1
         self.batches.progress = self._begin(operation, awaited)
-        batches: Batches = self.batches
-        if operation.local:
-            batches = OwnDurations(batches)
         adaptive_timing.visit(
-            operation.visits, batches, self.control, self.sampling, self.throttled, 0
+            operation.visits,
+            self.batches,
+            self.control,
+            self.sampling,
+            self.throttled,
+            group_id=0,
+            local=operation.local,
         )
 
     def _begin(self, operation: TimedLaunch, awaited: int) -> Progress:

@@ -42,13 +42,11 @@ class Volumes:
         return self.sent if direction == DISPATCH else [list(column) for column in self._columns()]
 
     def wire_bytes(self, direction: str) -> int:
-        """See above."""
         matrix = self.matrix(direction)
         return max(sum(row) - row[rank] for rank, row in enumerate(matrix))
 
     @property
     def received_bytes(self) -> int:
-        """See above."""
         return max(map(sum, self._columns()))
 
     @property

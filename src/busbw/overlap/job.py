@@ -11,7 +11,7 @@ from busbw.core.sweep import SweepSpec, series, sizes
 from busbw.engines.base import CollectiveCall, Engine, Launch, Probe
 from busbw.engines.torch import TorchEngine
 from busbw.launch.control import Control
-from busbw.measure import plan, verification
+from busbw.measure import network, plan, verification
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.plan import Calls
 from busbw.measure.process_groups import Party, facts, join_all
@@ -48,10 +48,12 @@ class OverlapRun:
     def sweep(self, ctas: int, *, is_first: bool) -> None:
         """Open what is needed, and measure all sizes."""
         self._enter_phase("init", f"{ctas} CTAs" if ctas else "")
-        engine, calls, largest = self._open(self._job.sweep, ctas)
-        load_launches, load_text = self._load(engine)
+        with network.starting(self._job, self._control) as log:
+            engine, calls, largest = self._open(self._job.sweep, ctas)
+            load_launches, load_text = self._load(engine)
+        used = network.agreed(self._job, self._control, engine.library(), log.networks)
         if is_first:
-            self._start(engine, load_text)
+            self._start(engine, load_text, used)
         together: Together = InThreads()
         if engine.asynchronous:
             together = OnStreams(engine, self._control, self._job.sweep.timeout)
@@ -113,15 +115,19 @@ class OverlapRun:
         text = f"{name} of the same size on a communicator of its own"
         return lambda size: _launches(other, calls, size, largest), text
 
-    def _start(self, engine: Engine, load_text: str) -> None:
+    def _start(self, engine: Engine, load_text: str, used: str) -> None:
+        """Report the start; `used` is NCCL's network, '' if it is unknown."""
         result = OverlapResult(
             spec=self._job.sweep,
             load=self._job.load,
             load_text=load_text,
             **facts(self._job, self._party, engine),
         )
+        result.library.network = used
         if self._control.process == 0:
             self._emit(Started(result))
+            if note := network.unconfirmed(self._job, used):
+                self._emit(Note(note))
 
     def _wrong(
         self, together: Together, load: TimedSide, engine: Engine, call: CollectiveCall

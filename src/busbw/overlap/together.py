@@ -58,7 +58,6 @@ class OnStreams:
         self._launch_s = LAUNCH_S  # of an operation, as long as any took so far
 
     def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
-        """See Together."""
         for launch in first:
             launch()
         with torch.cuda.stream(self._other):
@@ -67,7 +66,6 @@ class OnStreams:
         torch.cuda.synchronize()
 
     def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[Span, Span]:
-        """See Together."""
         for _ in range(TRIES):
             began_s = time.perf_counter()
             is_idle = self._enqueue(first, second)
@@ -110,7 +108,6 @@ class InThreads:
     """On a CPU: the second side in a thread of its own. Both wait for each other to start."""
 
     def warm(self, first: Sequence[Launch], second: Sequence[Launch]) -> None:
-        """See Together."""
         self.take(first, second)
 
     def take(self, first: Sequence[Launch], second: Sequence[Launch]) -> tuple[Span, Span]:

@@ -16,11 +16,12 @@ from busbw.overlap.together import Span, Together
 from busbw.overlap.types import OverlapSide
 
 COLLECTIVE, LOAD = 0, 1  # the sides
-LONG_S = 2e-3  # a timed side takes about so long
-MOST = 64  # operations of a timed side: all are enqueued before the first runs
+TIMED_S = 2e-3  # target duration of a timed side
+MAX_OPERATIONS = 64  # operations of a timed side: all are enqueued before the first runs
 TRIES = 3
-LONGER = 1.5  # the side that is not timed has so many times its operations at first
-ROOM = 4  # and at most so many times MOST
+# Operations of the side that is not timed, as a multiple: at first of those of the timed side, at
+# most of MAX_OPERATIONS.
+FIRST_SHARE, MAX_SHARE = 1.5, 4
 
 Sides = list[Sequence[Launch]]
 
@@ -35,7 +36,7 @@ class TimedSide:
     name: str
     launches: list[Launch]
     operations: int = 1
-    share: float = LONGER
+    share: float = FIRST_SHARE
     alone_s: list[float] = field(default_factory=list)
     beside_s: list[float] = field(default_factory=list)
     uncovered: int = 0  # samples beside the other side that ended after it
@@ -46,7 +47,7 @@ class TimedSide:
 
     def background(self) -> list[Launch]:
         """Those that run while the other side is timed."""
-        count = min(max(round(self.share * self.operations), 1), ROOM * MOST)
+        count = min(max(round(self.share * self.operations), 1), MAX_SHARE * MAX_OPERATIONS)
         return list(islice(cycle(self.launches), 1 + count))
 
     def result(self) -> OverlapSide:
@@ -73,11 +74,14 @@ class OverlapTrial:
         self._together.warm(*(side.launches for side in self._sides))
         for side in (COLLECTIVE, LOAD):
             tries_s = [self._alone_s(side) for _ in range(TRIES)]
-            count = round(LONG_S / max(min(tries_s), 1e-9))
-            self._sides[side].operations = min(max(count, 1), MOST)
+            count = round(TIMED_S / max(min(tries_s), 1e-9))
+            self._sides[side].operations = min(max(count, 1), MAX_OPERATIONS)
         for side in (COLLECTIVE, LOAD):
             other = self._sides[1 - side]
-            while self._beside(side)[1] < 0 and other.share * other.operations < ROOM * MOST:
+            while (
+                self._beside(side)[1] < 0
+                and other.share * other.operations < MAX_SHARE * MAX_OPERATIONS
+            ):
                 other.share *= 2
 
     def run(self, rounds: int, progress: Progress) -> None:

@@ -34,9 +34,10 @@ class OverlapJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="o
 
 
 class OverlapSide(msgspec.Struct, frozen=True, kw_only=True):
-    """The collective, or the load. Each time is of `operations` operations on the slowest rank:
-    alone, and while the other side runs from before their start until after their end; but for the
-    `uncovered` samples, which ended after it.
+    """The collective, or the load. A time is that of `operations` operations on the slowest rank.
+
+    In `beside_s` the other side starts before them and ends after them. In the `uncovered` samples
+    it ended first.
     """
 
     operations: int

@@ -14,7 +14,7 @@ from busbw.measure.profiler_calls import ProfiledCall
 SUFFIX = ".graphs"
 BEGIN, END, REPLAY, MORE = range(4)
 _PAIR = struct.Struct("<qq")
-MOST = 10_000_000  # replays without a moment that a damaged file may state
+MAX_UNTIMED = 10_000_000  # replays without a moment that a damaged file may state
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ def parse(data: bytes) -> list[RecordedGraph]:
             graphs[number].end_ns = value
         elif kind == REPLAY:
             graphs[number].replays_ns.append(value)
-        elif 0 <= value <= MOST:
+        elif 0 <= value <= MAX_UNTIMED:
             graphs[number].more += value
     return list(graphs.values())
 

@@ -9,7 +9,7 @@ own track in which it starts.
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -28,9 +28,9 @@ class Sent(NamedTuple):
 
 
 class Range(NamedTuple):
-    """A marker from its start to its end; `place` is its thread, or its GPU."""
+    """A marker from its start to its end; `place` is its thread, or its GPU's stream."""
 
-    place: tuple[Hashable, Hashable]  # process and thread; GPU and None
+    place: tuple[Hashable, Hashable]  # process and thread; GPU and stream
     at_us: float
     end_us: float
     server: str
@@ -47,17 +47,20 @@ class LaunchedKernel(NamedTuple):
     sent: Sent | None  # None for a kernel that does not communicate
 
 
+_StepOf = Callable[[LaunchedKernel], Range | None]  # the marker of the step of a kernel
+
+
 class _Ranges:
     """The outermost of the ranges of one thread, process or GPU, in the order of time."""
 
-    def __init__(self, ranges: Iterable[Range]) -> None:
+    def __init__(self, ranges: Iterable[Range], *, in_parts: bool) -> None:
+        """`in_parts`: a marker may be several ranges, one for each stream of a GPU."""
         self._ranges: list[Range] = []
         for one in sorted(ranges, key=lambda one: (one.at_us, -one.end_us)):
             last = self._ranges[-1] if self._ranges else None
             if last is None or one.at_us >= last.end_us:
                 self._ranges.append(one)
-            elif one.phase == last.phase and one.place[1] is None:
-                # the GPU's track has a part of a marker for each of its streams
+            elif in_parts and one.phase == last.phase:
                 self._ranges[-1] = last._replace(end_us=max(last.end_us, one.end_us))
         self._starts = [one.at_us for one in self._ranges]
 
@@ -69,38 +72,39 @@ class _Ranges:
         return self._ranges[index]
 
 
-class _Launches:
-    """The markers of threads, which hold launches."""
+def _grouped(
+    ranges: Sequence[Range], key: Callable[[Range], Hashable], *, in_parts: bool = False
+) -> dict[Hashable, _Ranges]:
+    groups: dict[Hashable, list[Range]] = defaultdict(list)
+    for one in ranges:
+        groups[key(one)].append(one)
+    return {name: _Ranges(group, in_parts=in_parts) for name, group in groups.items()}
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        threads: dict[Hashable, list[Range]] = defaultdict(list)
-        processes: dict[Hashable, list[Range]] = defaultdict(list)
-        for one in ranges:
-            threads[one.place].append(one)
-            processes[one.place[0]].append(one)
-        self._threads = {place: _Ranges(held) for place, held in threads.items()}
-        self._processes = {process: _Ranges(held) for process, held in processes.items()}
 
-    def step(self, kernel: LaunchedKernel) -> Range | None:
+def _by_launch(ranges: Sequence[Range]) -> _StepOf:
+    """Finds the marker in which a kernel was launched."""
+    threads = _grouped(ranges, lambda one: one.place)
+    processes = _grouped(ranges, lambda one: one.place[0])
+
+    def step(kernel: LaunchedKernel) -> Range | None:
         if kernel.launch is None:
             return None
         process, thread, at_us = kernel.launch
-        ranges = self._threads.get((process, thread)) or self._processes.get(process)
-        return ranges.at(at_us) if ranges else None
+        found = threads.get((process, thread)) or processes.get(process)
+        return found.at(at_us) if found else None
+
+    return step
 
 
-class _Tracks:
-    """The markers of GPUs, which hold kernels."""
+def _by_track(ranges: Sequence[Range]) -> _StepOf:
+    """Finds the marker of the GPU's own track in which a kernel starts."""
+    gpus = _grouped(ranges, lambda one: one.place[0], in_parts=True)
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        gpus: dict[Hashable, list[Range]] = defaultdict(list)
-        for one in ranges:
-            gpus[one.place[0]].append(one._replace(place=(one.place[0], None)))
-        self._gpus = {gpu: _Ranges(held) for gpu, held in gpus.items()}
+    def step(kernel: LaunchedKernel) -> Range | None:
+        found = gpus.get(kernel.gpu)
+        return found.at(kernel.at_us) if found else None
 
-    def step(self, kernel: LaunchedKernel) -> Range | None:
-        ranges = self._gpus.get(kernel.gpu)
-        return ranges.at(kernel.at_us) if ranges else None
+    return step
 
 
 @dataclass(slots=True)
@@ -188,11 +192,11 @@ class ServedSteps:
         kernels: Sequence[LaunchedKernel],
     ) -> None:
         """Add the kernels of a rank to the steps in whose markers they are."""
-        for markers in (_Launches(on_host), _Tracks(on_gpu)):
+        for step_of in (_by_launch(on_host), _by_track(on_gpu)):
             steps: dict[tuple[Range, Hashable], list[LaunchedKernel]] = defaultdict(list)
             outside = []
             for kernel in kernels:
-                step = markers.step(kernel)
+                step = step_of(kernel)
                 if step is None:
                     outside.append(kernel)
                 else:

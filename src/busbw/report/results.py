@@ -114,7 +114,7 @@ def kind_of(result: Outcome) -> ResultKind:
 
 def render(result: Outcome) -> str:
     """The whole result as indented JSON with a final newline."""
-    return msgspec.json.format(json_codec.encode(result), indent=2).decode() + "\n"
+    return json_codec.indented(result)
 
 
 def read(data: bytes) -> Outcome:

@@ -4,6 +4,7 @@ brain is refused.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -216,20 +217,7 @@ except BaseException as error:
 )
 def test_sigterm_under_an_outer_mpirun_saves_the_result(open_mpi, tmp_path, number, reason, code):
     file = tmp_path / "out.json"
-    words = [
-        "run",
-        "all_reduce",
-        "-b",
-        "8",
-        "-e",
-        "256M",
-        "--engine",
-        "mpi",
-        "--iters",
-        "200",
-        "--json",
-        str(file),
-    ]
+    words = [*shlex.split("run all_reduce -b 8 -e 256M --engine mpi --iters 200 --json"), str(file)]
     argv = mpirun.command(open_mpi, [sys.executable, "-m", "busbw", *words], 2)
     with subprocess.Popen(
         argv, env=ENV, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE

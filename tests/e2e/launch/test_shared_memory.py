@@ -1,6 +1,7 @@
 """An interrupted run removes its own files from /dev/shm, and no file of another run."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,22 +16,7 @@ from busbw.launch.cleanup import MARKER, SHARED, Cleanup
 
 ROOT = Path(__file__).parents[3]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-WORDS = [
-    "run",
-    "all_reduce",
-    "--engine",
-    "mpi",
-    "-np",
-    "2",
-    "-b",
-    "1M",
-    "-e",
-    "1M",
-    "-N",
-    "0",
-    "-c",
-    "0",
-]
+WORDS = shlex.split("run all_reduce --engine mpi -np 2 -b 1M -e 1M -N 0 -c 0")
 
 
 def wait_for(condition: Callable[[], object]) -> None:

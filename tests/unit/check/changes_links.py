@@ -1,11 +1,6 @@
 """Changes of a machine that variants of NVLink and RoCE share."""
 
-from tree import Change, Tree
-
-
-def combine(*changes: Change) -> Change:
-    """Several changes."""
-    return lambda tree: [change(tree) for change in changes]
+from tree import Tree
 
 
 def containers(tree: Tree) -> Tree:

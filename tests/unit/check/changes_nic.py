@@ -3,7 +3,7 @@
 from cases_nic import BOND, NET, PORT, counter
 from healthy import healthy
 from healthy_pcie import DEVICES, port_bdf
-from tree import Change, Tree
+from tree import Change, Tree, combine
 
 CARD = f"{DEVICES}/{port_bdf(3)}"
 
@@ -12,11 +12,6 @@ RDMA, RDMA_5 = "/sys/class/infiniband/mlx5_3", "/sys/class/infiniband/mlx5_5"
 
 
 LOGGED = "pci 0000:20:00.0: [15b3:1021] type 00 class 0x020{class_} PCIe Endpoint"
-
-
-def combine(*changes: Change) -> Change:
-    """Several changes."""
-    return lambda tree: [change(tree) for change in changes]
 
 
 def virtual(tree: Tree) -> Tree:

@@ -7,16 +7,11 @@ from healthy import healthy
 from healthy_gpu import all_changed, changed, health, logged
 from healthy_pcie import DEVICES, gpu_bdf
 from loads import loading
-from tree import Change, Tree
+from tree import Change, Tree, combine
 
 GPU = f"{DEVICES}/{gpu_bdf(2)}"
 WITHHELD, LOST = "Insufficient Permissions", "GPU is lost"
 PACKAGE = [["nvidia-nccl-cu12", "2.27.7"]]
-
-
-def combine(*changes: Change) -> Change:
-    """Several changes."""
-    return lambda tree: [change(tree) for change in changes]
 
 
 def nvml(**values: object) -> Change:

@@ -1,7 +1,7 @@
 """Variants of the layer launcher: values, versions and machines."""
 
-from changes_nccl import combine, set_to
-from tree import Change, Tree, environment
+from changes_nccl import set_to
+from tree import Change, Tree, combine, environment
 
 
 def unversioned(tree: Tree) -> None:

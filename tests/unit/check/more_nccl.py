@@ -3,11 +3,11 @@
 import json
 
 from cases_nccl import bonded, with_variable
-from changes_nccl import combine, set_to
+from changes_nccl import set_to
 from healthy import healthy
 from healthy_gpu import all_changed, changed, links
 from healthy_nccl import HOME, library
-from tree import Change, Tree, environment
+from tree import Change, Tree, combine, environment
 
 NO_PORT, INFINIBAND = healthy(ports=0), healthy(layer="InfiniBand")
 

@@ -1,12 +1,12 @@
 """Variants of the layer NVLink: what is named, in which order, and at which limit."""
 
-from changes_links import combine, containers
+from changes_links import containers
 from healthy import healthy
 from healthy_gpu import all_changed, health, links
 from healthy_gpu import changed as gpu_changed
 from healthy_pcie import gpu_bdf
 from rack import IMEX, rack
-from tree import Change, Tree
+from tree import Change, Tree, combine
 
 NO_FABRIC_MANAGER = "bash: nv-fabricmanager: command not found"
 

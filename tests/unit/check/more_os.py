@@ -6,17 +6,12 @@ from cases_os import GROUP, SILENT, full, limit, mounted, no_rdma_devices, witho
 from healthy import healthy
 from healthy_os import MEMORY, ROOT
 from healthy_pcie import DEVICES
-from tree import Change, Tree
+from tree import Change, Tree, combine
 
 from busbw.host.limited import GIVEN_UP
 
 MIB, GIB = 1 << 20, 1 << 30
 OLD_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01"
-
-
-def combine(*changes: Change) -> Change:
-    """Several changes."""
-    return lambda tree: [change(tree) for change in changes]
 
 
 def release(text: str) -> Change:

@@ -6,7 +6,7 @@ from healthy import healthy
 from healthy_gpu import all_changed
 from healthy_pcie import CORRECTABLE, DEVICES, NVME, bridges, config, gpu_bdf, port_bdf
 from loads import loading
-from tree import Change, Tree
+from tree import Change, Tree, combine
 
 GPU, GPU_4, PORT, PORT_5 = (
     f"{DEVICES}/{bdf}" for bdf in (gpu_bdf(2), gpu_bdf(4), port_bdf(3), port_bdf(5))
@@ -18,11 +18,6 @@ BRIDGES = [
     for gpu in (True, False)
     for bdf in bridges(index, gpu=gpu)
 ]
-
-
-def combine(*changes: Change) -> Change:
-    """Several changes."""
-    return lambda tree: [change(tree) for change in changes]
 
 
 def change_each(paths, change) -> Change:

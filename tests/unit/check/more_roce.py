@@ -3,9 +3,9 @@
 import json
 
 from cases_nic import NET, PORT, bonded, counter, statistic
-from changes_links import combine, containers
+from changes_links import containers
 from healthy import healthy
-from tree import Change, Tree
+from tree import Change, Tree, combine
 
 CONFIGFS = "/sys/kernel/config/rdma_cm/mlx5_3/ports/1"
 

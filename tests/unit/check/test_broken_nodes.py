@@ -9,7 +9,7 @@ import pytest
 from healthy import healthy
 from healthy_gpu import changed, health, links, logged
 from healthy_pcie import gpu_bdf, port_bdf
-from tree import Change, Tree, environment
+from tree import Change, Tree, combine, environment
 
 from busbw.check.brief import brief
 from busbw.check.registry import examine
@@ -81,16 +81,6 @@ def ports_gone(*indices: int, pci: bool = True) -> Change:
 def port(index: int, **values: str) -> Change:
     """Files of one port."""
     return lambda tree: tree.files(f"{RDMA}/mlx5_{index}/ports/1", **values)
-
-
-def combine(*changes: Change) -> Change:
-    """One change after the other."""
-
-    def change(tree: Tree) -> None:
-        for change in changes:
-            change(tree)
-
-    return change
 
 
 def unanswered(*paths: str) -> Change:

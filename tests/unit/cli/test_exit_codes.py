@@ -244,7 +244,7 @@ def of_replay(verdict: Verdict, patch: Patch) -> Words:
     replayed = ReplayResult(
         replay=Replay(ReplaySpec("a.jsonl"), skipped=skipped), start="2026-11-20", complete=True
     )
-    patch.setattr("busbw.cli.replay.run", lambda *_: replayed)
+    patch.setattr("busbw.cli.run_job.RunOptions.measure", lambda *_: replayed)
     return ["replay", "a.jsonl", "--no-history"]
 
 
@@ -253,19 +253,19 @@ def of_backends(verdict: Verdict, patch: Patch) -> Words:
     row = BackendsRow(size_bytes=1024, times=[BackendTime(backend="a", mode=EAGER, cell=cell)])
     spec = SweepSpec(collective="all_reduce")
     measured = BackendsResult(spec=spec, default="a", backends=["a"], rows=[row])
-    patch.setattr("busbw.cli.backends.measure", lambda *_: measured)
+    patch.setattr("busbw.cli.run_job.RunOptions.measure", lambda *_: measured)
     return ["backends", "--no-history"]
 
 
 def of_overlap(verdict: Verdict, patch: Patch) -> Words:
     measured = OverlapResult(spec=SweepSpec(collective="all_reduce"), is_wrong=verdict is FAIL)
-    patch.setattr("busbw.cli.overlap.run", lambda *_: measured)
+    patch.setattr("busbw.cli.run_job.RunOptions.measure", lambda *_: measured)
     return ["overlap", "--no-history"]
 
 
 def of_moe(verdict: Verdict, patch: Patch) -> Words:
     measured = moe_results.result(wrong=int(verdict is FAIL), imbalance=2.0)
-    patch.setattr("busbw.cli.moe.run", lambda *_: measured)
+    patch.setattr("busbw.cli.run_job.RunOptions.measure", lambda *_: measured)
     return ["moe", "--no-history"]
 
 

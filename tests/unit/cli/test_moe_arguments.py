@@ -28,6 +28,19 @@ def test_other_text_than_numbers_of_tokens_is_refused(text: str, capsys: Capture
     assert "hint: write it like --tokens 512 or --tokens 128:4K" in error
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--backends", "deep"), "--backends: unknown backend 'deep'"),
+        (("--routing", "even"), "--routing even: no such routing"),
+        (("--experts", "8", "--top-k", "9"), "--top-k 9: there are only 8 experts"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_hint(words, message: str, capsys: Captured) -> None:
+    error = refused(capsys, *words)
+    assert message in error and "hint: " in error
+
+
 def test_experts_must_fit_the_ranks(capsys: Captured) -> None:
     error = refused(capsys, "--experts", "63")
     assert "error: --experts 63: they cannot be divided between 2 ranks" in error

@@ -3,6 +3,7 @@ form.
 """
 
 import json
+import shlex
 
 import click
 import pytest
@@ -167,19 +168,7 @@ def test_a_soak_refuses_contradictory_options(capsys, words, message):
 def test_a_soak_that_finds_wrong_data_is_exit_1_and_keeps_it(capsys, tmp_path):
     file = tmp_path / "soak.json"
     words = [
-        "-np",
-        "4",
-        "-b",
-        "1K",
-        "-e",
-        "4K",
-        "--engine",
-        "sim",
-        "--sim",
-        "corrupt_rank=2",
-        "--soak",
-        "600",
-        "--json",
+        *shlex.split("-np 4 -b 1K -e 4K --engine sim --sim corrupt_rank=2 --soak 600 --json"),
         str(file),
     ]
     assert guarded(["run", "all_reduce", *words]) == 1

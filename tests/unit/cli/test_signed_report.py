@@ -5,6 +5,7 @@ computed anew from it alone.
 import contextlib
 import io
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,20 +17,7 @@ from busbw.cli.main import guarded
 pytestmark = pytest.mark.skipif(
     not shutil.which("ssh-keygen"), reason="no ssh-keygen: make test-tools"
 )
-SWEEP = [
-    "run",
-    "all_reduce",
-    "-b",
-    "1K",
-    "-e",
-    "4K",
-    "--engine",
-    "sim",
-    "-np",
-    "4",
-    "--repeats",
-    "8",
-]
+SWEEP = shlex.split("run all_reduce -b 1K -e 4K --engine sim -np 4 --repeats 8")
 
 
 @pytest.fixture(scope="module")

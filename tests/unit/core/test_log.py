@@ -5,6 +5,7 @@ secrets.
 import logging
 import os
 import platform
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -67,22 +68,7 @@ def test_a_run_logs_the_files_it_wrote(
     file = f"{tmp_path}/run.json"
     monkeypatch.delenv(log.LOG_VARIABLE)
     assert (
-        guarded(
-            [
-                "run",
-                "all_reduce",
-                "--engine",
-                "sim",
-                "-np",
-                "2",
-                "-e",
-                "8",
-                "-v",
-                "--json",
-                file,
-                "--force",
-            ]
-        )
+        guarded([*shlex.split("run all_reduce --engine sim -np 2 -e 8 -v --json"), file, "--force"])
         == 0
     )
     assert f"busbw.measure.record: wrote {file}" in capsys.readouterr().err

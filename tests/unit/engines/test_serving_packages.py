@@ -70,14 +70,14 @@ def test_a_missing_or_differing_package_is_named(
     with pytest.raises(NoMeasurement) as raised:
         package.load()
     assert raised.value.message.endswith(reason)
-    summing = Summing("Fake", (package,), (2,), 1 << 20, unlinked=8)
+    summing = Summing("Fake", (package,), (2,), 1 << 20, max_without_nvlink=8)
     assert summing.why_not(2, dtype("half")) == raised.value.message
 
 
 def test_the_second_package_is_used_without_the_first(tmp_path: Path, package: Package) -> None:
     write(tmp_path, RIGHT)
     missing = Package("Gone", "gone", "gone_kernels", {})
-    used, _ = Summing("Fake", (missing, package), (2,), 1 << 20, unlinked=8).load()
+    used, _ = Summing("Fake", (missing, package), (2,), 1 << 20, max_without_nvlink=8).load()
     assert used is package
 
 

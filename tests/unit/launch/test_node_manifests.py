@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -27,21 +28,7 @@ SCHEMA = json.loads(
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 QUICK = ["--only", "kernel-port-range"]
-SIM = [
-    "all_reduce",
-    "--engine",
-    "sim",
-    "-np",
-    "4",
-    "-b",
-    "1M",
-    "-e",
-    "1M",
-    "--iters",
-    "12",
-    "--sim",
-    "gbps=300",
-]
+SIM = shlex.split("all_reduce --engine sim -np 4 -b 1M -e 1M --iters 12 --sim gbps=300")
 
 
 def make_manifests(node=PodSettings("busbw-watch", "registry/busbw:1")):  # noqa: B008

@@ -11,7 +11,7 @@ from busbw.core import json_codec
 from busbw.core.errors import UsageError
 from busbw.model.systems import parse_system, with_assumed_network, with_nics
 from busbw.moe.batch import batch, sizes_of
-from busbw.moe.estimate import MoeEstimate, estimate, json, text
+from busbw.moe.estimate import MoeEstimate, estimate, text
 from busbw.moe.types import MoeSpec
 from busbw.report import file_kinds
 
@@ -153,7 +153,7 @@ def test_hosts_that_are_not_full_are_refused() -> None:
 def test_file_and_text() -> None:
     found = estimate(SMALL, H200, "h200x8", None)
     data = json_codec.encode(found)
-    assert msgspec.json.decode(json(found)) == msgspec.json.decode(data)
+    assert msgspec.json.decode(json_codec.indented(found)) == msgspec.json.decode(data)
     content = file_kinds.read(data, "a.json")
     assert content is not None
     assert isinstance(content.held, MoeEstimate)

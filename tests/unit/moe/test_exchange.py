@@ -59,7 +59,7 @@ def after(exchange: Any, direction: str, phase: str, change: Callable[[Any], Non
 
     def run() -> None:
         launch()
-        change(exchange._at)
+        change(exchange._buffers)
 
     exchange.launches[direction][phase] = run
 

@@ -8,7 +8,7 @@ from busbw.engines.base import Engine
 from busbw.launch.control import SoloControl
 from busbw.measure.batches import BatchTimes, HostClockBatches
 from busbw.measure.host_sampler import HostSampler
-from busbw.moe.visits import OwnDurations, TimedLaunch, Visitor
+from busbw.moe.visits import TimedLaunch, Visitor
 
 LATE_S = 1000.0
 
@@ -69,13 +69,3 @@ def test_no_visit_follows_when_the_time_is_up() -> None:
     cell = timer.cell(operation)
     assert cell.stopped == "budget"
     assert len(cell.visits) == 1
-
-
-def test_own_durations_keep_the_rest_of_the_batches() -> None:
-    batches = HostClockBatches(SoloControl())
-    own = OwnDurations(batches)
-    taken = own.take([lambda: None] * 3, 1e-6)
-    assert (len(taken.durations_s[0]), taken.late_s) == (3, [])
-    assert own.launched == batches.launched >= 3
-    assert own.each_s(1e-3) == batches.each_s(1e-3)
-    assert own.untimed(1e-6) == batches.untimed(1e-6)

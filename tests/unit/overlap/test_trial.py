@@ -8,7 +8,7 @@ from busbw.engines.base import Launch
 from busbw.launch.control import SoloControl
 from busbw.measure.progress import Progress
 from busbw.overlap.together import Span
-from busbw.overlap.trial import MOST, ROOM, OverlapTrial, TimedSide
+from busbw.overlap.trial import MAX_OPERATIONS, MAX_SHARE, OverlapTrial, TimedSide
 
 US = 1e-6
 
@@ -64,5 +64,5 @@ def test_a_side_that_cannot_outlast_the_other_is_said_to_be_short() -> None:
     _, collective, load = trial(Simulated(1000 * 1000, 1, slowdown=1.5))
     assert not collective.result().is_covered
     assert load.result().is_covered
-    assert load.operations == MOST
-    assert len(load.background()) == 1 + ROOM * MOST
+    assert load.operations == MAX_OPERATIONS
+    assert len(load.background()) == 1 + MAX_SHARE * MAX_OPERATIONS

@@ -124,7 +124,7 @@ def test_the_recorder_notes_captures_and_replays(recorder: Any, tmp_path: Path) 
 def test_replays_behind_the_first_ones_are_counted(
     recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "MOST", 5)
+    monkeypatch.setattr(recorder, "MAX_TIMED", 5)
     graphs, watched_graph = watched(recorder, tmp_path)
     graph = watched_graph()
     graph.capture_begin()

@@ -1,20 +1,17 @@
 """`busbw train`: the training benchmark."""
 
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import COUNT, argv, not_empty
+from busbw.cli.options.parameters import COUNT, not_empty
 from busbw.cli.output import JsonOutput, exit_code, print_command
+from busbw.cli.run_job import take_run_options
 from busbw.cli.streams import print_err
 from busbw.core.errors import Exit, UsageError
-from busbw.measure.record import RunRecord
-from busbw.measure.start import run
-from busbw.measure.target import LaunchTarget
 from busbw_accel.cli.options import training_options
 from busbw_accel.cli.output import TrainOutput
 from busbw_accel.cli.train_states import (
@@ -77,27 +74,9 @@ from busbw_accel.train.types import TrainSpec
     show_default=True,
     help="times to run all methods in turn; one gives no intervals",
 )
-@shared.start_options
-@shared.net_option
-@shared.dry_run_option
-@shared.format_option
-@shared.result_options
-@shared.no_history_option
+@shared.run_options("table", "json")
 def command(
-    model_name: str,
-    accel: str,
-    compare: str,
-    offload: bool,
-    largest: bool,
-    net: str | None,
-    format_name: str,
-    json_name: str,
-    force: bool,
-    history: bool,
-    dry_run: bool,
-    limit_s: float,
-    launch_limit_s: float,
-    **fields: Any,
+    model_name: str, accel: str, compare: str, offload: bool, largest: bool, **fields: Any
 ) -> int:
     """Train MODEL on synthetic samples and print samples per second: each rank alone, then all
     ranks with each method.
@@ -113,7 +92,7 @@ def command(
     settings as in offload+gpu_share=0.1. It runs on one GPU unless --ranks or --hosts says
     otherwise, in bf16.
     """
-    where = LaunchTarget(**shared.take_where(fields))
+    options = take_run_options(fields)
     naming_methods = {"--accel": accel, "--compare": compare, "--offload": offload}
     names = [name for name, value in naming_methods.items() if value]
     if len(names) > 1:
@@ -129,27 +108,16 @@ def command(
     if states is None:
         methods = tuple(method.name for method in parse_all(compare or accel or NONE))
     else:
-        methods, where = with_defaults(compare or accel, fields), on_one_gpu(where)
+        methods = with_defaults(compare or accel, fields)
+        options = replace(options, where=on_one_gpu(options.where))
     spec = TrainSpec(model=model_name, methods=methods, states=states, **fields)
-    job = TrainJob(
-        engine="torch",
-        program="busbw train",
-        argv=argv(),
-        net=net or "",
-        training=spec,
-        limit_s=limit_s,
-        launch_limit_s=launch_limit_s,
-    )
-    if dry_run:
-        return print_command(job, where)
-    file = shared.result_file(json_name)
-    table = json_name != "-" and format_name == "table"
+    job = TrainJob(engine="torch", program="busbw train", training=spec, **options.job_fields)
+    if options.dry_run:
+        return print_command(job, options.where)
     if states is not None:
-        return train(job, where, file, largest=largest, force=force, table=table, history=history)
-    output = TrainOutput if table else JsonOutput
-    record = RunRecord(file, overwrite=force)
-    with finishing(record, partial(keep, asked=history)):
-        result = run(job, where, output(record))
+        return train(job, options, largest=largest)
+    table = options.format_name == "table"
+    result = options.measure(job, TrainOutput if table else JsonOutput)
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradiction and not table:
         print_err(contradiction.strip())

@@ -2,15 +2,15 @@
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
 import click
 
 from busbw.cli.keep import keep
 from busbw.cli.options.parameters import is_given, not_empty
-from busbw.cli.options.shared import options
+from busbw.cli.options.shared import options, result_file
 from busbw.cli.output import RunOutput
+from busbw.cli.run_job import RunOptions
 from busbw.cli.streams import print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
@@ -99,29 +99,21 @@ class StatesPrinter:
         print_out(states_text.row(result, run, width()))
 
 
-def train(
-    job: TrainJob,
-    where: LaunchTarget,
-    file: Path | None,
-    *,
-    largest: bool,
-    force: bool,
-    table: bool,
-    history: bool,
-) -> int:
+def train(job: TrainJob, options: RunOptions, *, largest: bool) -> int:
     """Run the comparison and print it; exit code 3 where no way has figures."""
     if environment.detect(os.environ) is not None:
         raise UsageError(
             "busbw train gpt starts its own ranks, but this process is a rank of a job",
             "run it outside mpirun and torchrun",
         )
+    file, table = result_file(options.json_name), options.format_name == "table"
     if file is not None:
-        check_writable(file, overwrite=force)
+        check_writable(file, overwrite=options.force)
     add_line = StatesPrinter().add if table else lambda *_: None
-    comparison = StatesComparison(job, where, file, OneMethod, add_line)
+    comparison = StatesComparison(job, options.where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
     print_out(states_text.footer(result, width()) if table else encoded(result).decode())
-    keep(result, asked=history)
+    keep(result, asked=options.history)
     nothing = not largest and all(run.failed for run in result.training.runs)
     return int(Exit.UNKNOWN if nothing else Exit.OK)
 

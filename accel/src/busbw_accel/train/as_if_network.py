@@ -96,16 +96,23 @@ def plan_as_if(plan: Plan, network: AsIfNetwork) -> Plan:
         reached = reached_rate(plan, exchange.transport)
         if reached is not None and exchange.sent is not None:
             factor = network.factor or network.rate / reached
-            scaled = _scaled_changes if exchange.local else _scaled
             if factor > 0:  # a file may have a rate that no network has
-                exchanges.append(scaled(plan, exchange, exchange.sent / reached, factor))
+                exchanges.append(_scaled(plan, exchange, exchange.sent / reached, factor))
     return msgspec.structs.replace(plan, exchanges=exchanges)
 
 
 def _scaled(
     plan: Plan, exchange: MeasuredExchange, sent_s: float, factor: float
 ) -> MeasuredExchange:
-    """The exchange if the `sent_s` seconds that its bytes take were divided by `factor`."""
+    """The exchange if the `sent_s` seconds that its bytes take were divided by `factor`. Gradients
+    of local steps stay inside a host.
+    """
+    if exchange.local:
+        changes = [
+            msgspec.structs.replace(measured, change_s=_as_if(measured.change_s, sent_s, factor))
+            for measured in exchange.rounds
+        ]
+        return msgspec.structs.replace(exchange, rounds=changes, checks=[], checked_s=None)
     run = next((run for run in plan.runs if run.transport == exchange.transport), None)
     layout = run.layout(exchange.bucket_mb).rounds if run else []
     rounds = [
@@ -120,17 +127,6 @@ def _scaled(
         checks=[],
         checked_s=None,
     )
-
-
-def _scaled_changes(
-    _: Plan, exchange: MeasuredExchange, sent_s: float, factor: float
-) -> MeasuredExchange:
-    """As `_scaled`, of local steps: their gradients stay inside a host."""
-    rounds = [
-        msgspec.structs.replace(measured, change_s=_as_if(measured.change_s, sent_s, factor))
-        for measured in exchange.rounds
-    ]
-    return msgspec.structs.replace(exchange, rounds=rounds, checks=[], checked_s=None)
 
 
 def _as_if(took_s: float, sent_s: float, factor: float) -> float:

@@ -27,7 +27,13 @@ from busbw_accel.attachment import Attachment
 from busbw_accel.codecs.base import ring_bytes
 from busbw_accel.ddp import attach
 from busbw_accel.train import torchft_diloco
-from busbw_accel.train.loop import TrainingLoop, optimizer_for, scaler_for, set_matmul_precision
+from busbw_accel.train.loop import (
+    TrainingLoop,
+    optimizer_for,
+    scaler_for,
+    set_matmul_precision,
+    synchronize,
+)
 from busbw_accel.train.methods import Method
 from busbw_accel.train.models import Model
 from busbw_accel.train.replay import Hook, unchanged
@@ -245,7 +251,7 @@ class Bench:
         every = wrapped.method.every if wrapped else 1
         count = _whole_periods(spec.steps, every)
         loop.time_steps(_whole_periods(spec.warmup, every))
-        loop.synchronize()
+        synchronize(self.device)
         self.control.barrier()
         sent_bytes, counted = 0, wrapped.mark() if wrapped else 0
         steps: list[float] = []
@@ -279,7 +285,7 @@ class Bench:
         enter_phase("warm-up", f"{method.name}, over a perfect network")
         with loop.frozen_parameters():
             loop.time_steps(_whole_periods(SETTLING_STEPS, every))
-            loop.synchronize()
+            synchronize(self.device)
             self.control.barrier()
             enter_phase("training", f"{method.name}, over a perfect network")
             steps_s = loop.time_steps(_whole_periods(self.spec.steps, every))

@@ -1,11 +1,5 @@
 """One rank's part of a training benchmark, or of the measurements for a plan."""
 
-import os
-import platform
-from collections import Counter
-from collections.abc import Sequence
-from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbw.core.errors import UsageError
@@ -13,6 +7,7 @@ from busbw.launch.control import Control
 from busbw.measure import network
 from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, Started, now
 from busbw.measure.process_groups import facts, join_groups
+from busbw.measure.processors import share_processors
 from busbw_accel.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 from busbw_accel.train.names import require_model
 from busbw_accel.train.types import TrainSpec
@@ -100,41 +95,3 @@ def _measure(
         survey(bench, job.plan, methods, emit, enter_phase)
     else:
         survey_recorded(bench, job.plan, job.recorded, methods, emit, enter_phase)
-
-
-def share_processors(control: Control) -> None:
-    """Divide the processors of a machine between its ranks.
-
-    With more threads than cores, threads wait for each other. Under mpirun torch begins with a
-    single thread (see busbw_accel.host_adam).
-    """
-    import torch
-
-    rank = (machine(), sorted(os.sched_getaffinity(0)))
-    ranks = control.allgather(rank)
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(share_of(rank, ranks))
-
-
-def machine() -> str:
-    """The boot id, which containers and emulated hosts on one machine have in common.
-
-    The host's name where it cannot be read.
-    """
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return platform.node()
-
-
-def share_of(rank: tuple[str, list[int]], ranks: Sequence[tuple[str, list[int]]]) -> int:
-    """The threads of a rank, at least 1.
-
-    Each core of a machine is divided by the ranks that may use it. A rank is its machine and cores.
-    """
-    own_machine, cores = rank
-    users: Counter[int] = Counter()
-    for other_machine, other_cores in ranks:
-        if other_machine == own_machine:
-            users.update(other_cores)
-    return max(1, int(sum(Fraction(1, users[core]) for core in cores)))

@@ -65,9 +65,11 @@ class TrainingLoop:
         """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
         return time_steps(self.step, self.device, steps)
 
-    def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+
+def synchronize(device: torch.device) -> None:
+    """Wait for a GPU; on CPUs nothing is queued."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def time_steps(step: Callable[[], object], device: torch.device, steps: int) -> list[float]:

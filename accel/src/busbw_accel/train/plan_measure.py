@@ -20,7 +20,7 @@ from busbw_accel.local_steps import LocalSteps
 from busbw_accel.settings import HOST, Settings
 from busbw_accel.train.bench import SETTLING_STEPS, Bench, under_ddp, wrap
 from busbw_accel.train.kinds import Surveyed, Trained
-from busbw_accel.train.loop import LEARNING_RATE, optimizer_for, scaler_for
+from busbw_accel.train.loop import LEARNING_RATE, optimizer_for, scaler_for, synchronize
 from busbw_accel.train.methods import Method
 from busbw_accel.train.plan_types import (
     BUCKETS_MB,
@@ -273,31 +273,25 @@ class Survey:
         and the largest CPU time.
         """
         control = self.bench.control
-        took, busy = zip(*(self._exchange_bucket(hook, bucket) for bucket in buckets), strict=True)
+
+        def exchange(bucket: ReplayedBucket) -> tuple[float, float]:
+            bucket.put_back(self._memory)
+            return self._timed(lambda: hook(bucket).wait())
+
+        took, busy = zip(*map(exchange, buckets), strict=True)
         return control.reduce_all(list(took), "min"), control.reduce_all(list(busy), "max")
 
-    def _exchange_bucket(self, hook: Hook, bucket: ReplayedBucket) -> tuple[float, float]:
-        """Exchange a bucket.
-
-        Returns the seconds, and the CPU time of all threads divided by the number of backward's
-        threads.
-        """
-        bucket.put_back(self._memory)
-        return self._timed(lambda: hook(bucket).wait())
-
     def _timed(self, exchange: Callable[[], object]) -> tuple[float, float]:
-        """As of `_exchange_bucket`, for any exchange."""
-        self._synchronize()
+        """The seconds of an exchange, and the CPU time of all threads divided by the number of
+        backward's threads.
+        """
+        synchronize(self.bench.device)
         self.bench.control.barrier()
         begun, computed = time.perf_counter(), time.process_time()
         exchange()
-        self._synchronize()
+        synchronize(self.bench.device)
         took, busy = time.perf_counter() - begun, time.process_time() - computed
         return took, busy / torch.get_num_threads()
-
-    def _synchronize(self) -> None:
-        if self.bench.device.type == "cuda":
-            torch.cuda.synchronize(self.bench.device)
 
 
 def bucket_code(bucket_mb: float) -> str:

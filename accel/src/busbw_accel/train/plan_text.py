@@ -160,16 +160,13 @@ def _percent_loss(found: RecordedLoss) -> str:
     return f"{100 * found.loss:+z.1f} +-{100 * found.half_width:.1f}"
 
 
-def row(
-    result: PlanResult, plan: Plan, exchange: MeasuredExchange, width: int | None = None
-) -> str:
-    """One method over one transport."""
-    shown = columns(result, width)
-    return line(shown, [column.text(plan, exchange) for column in shown])
-
-
 def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
-    return "".join(row(result, plan, exchange, width) for exchange in plan.exchanges)
+    """A line for each method over each transport."""
+    shown = columns(result, width)
+    return "".join(
+        line(shown, [column.text(plan, exchange) for column in shown])
+        for exchange in plan.exchanges
+    )
 
 
 def footer(result: PlanResult, width: int | None = None) -> str:

@@ -8,10 +8,10 @@ import pytest
 
 from busbw.cli.exit_codes import rows_of
 from busbw.cli.main import guarded
+from busbw.cli.run_job import RunOptions
 from busbw.core.finding import Verdict
 from busbw.measure.events import Started
 from busbw_accel.cli import plan as plan_command
-from busbw_accel.cli import train as train_command
 from busbw_accel.train.kinds import PlanResult, Surveyed, TrainResult
 from busbw_accel.train.plan_rounds import Planner
 from busbw_accel.train.plan_types import (
@@ -54,7 +54,7 @@ def planned(alone_s: float) -> PlanResult:
 def test_a_training_that_contradicts_itself_exits_with_3(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(train_command, "run", lambda *_: trained())
+    monkeypatch.setattr(RunOptions, "measure", lambda *_: trained())
     assert guarded(["train", "mlp", *words]) == ROWS["train"].code(Verdict.UNKNOWN) == 3
     # Without --format json it is a part of the table, which the run prints.
     assert (f"no comparison: {SAID}" in capsys.readouterr().err) == bool(words)

@@ -1,6 +1,7 @@
 """Files of trainings and plans in the commands that read files of busbw."""
 
 import json
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,18 +24,7 @@ RECORDED = {
     "training": BENCHMARKS / "train_2xh200_202611/25g_gpt2.json",
     "states": BENCHMARKS / "offload_1xh100_202611/train_3b.json",
 }
-RATES = (
-    "--gpu-memory",
-    "80G",
-    "--host-memory",
-    "500G",
-    "--tflops",
-    "400",
-    "--pcie",
-    "50GB/s",
-    "--adam-rate",
-    "2",
-)
+RATES = shlex.split("--gpu-memory 80G --host-memory 500G --tflops 400 --pcie 50GB/s --adam-rate 2")
 
 
 @pytest.mark.parametrize(

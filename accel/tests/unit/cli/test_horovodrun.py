@@ -86,11 +86,7 @@ def test_the_elastic_timeout_may_be_a_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
-        "busbw",
-        "horovodrun",
-        "-np",
-        "1",
-        "--host-discovery-script",
+        *shlex.split("busbw horovodrun -np 1 --host-discovery-script"),
         "echo localhost:0",
         "true",
     ]

@@ -3,6 +3,7 @@ machine that options describe.
 """
 
 import json
+import shlex
 
 import pytest
 
@@ -11,17 +12,8 @@ from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 
 (PLAN,) = (row for row in rows_of("busbw_accel.cli") if row.command == "plan")
-MACHINE = (
-    "--gpu-memory",
-    "24G",
-    "--host-memory",
-    "100G",
-    "--tflops",
-    "150",
-    "--pcie",
-    "25GB/s",
-    "--adam-rate",
-    "3",
+MACHINE = shlex.split(
+    "--gpu-memory 24G --host-memory 100G --tflops 150 --pcie 25GB/s --adam-rate 3"
 )
 
 
@@ -53,13 +45,7 @@ def test_a_plan_names_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
     assert (
         guarded(
             [
-                "plan",
-                "gpt",
-                "--params",
-                "3B",
-                "--batch-size",
-                "4",
-                "--memory-plan",
+                *shlex.split("plan gpt --params 3B --batch-size 4 --memory-plan"),
                 *MACHINE,
                 "--json",
                 "p.json",

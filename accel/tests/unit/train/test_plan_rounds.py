@@ -295,7 +295,6 @@ def test_groups_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_job, "join_groups", lambda _: SimpleNamespace(groups=2))
     with pytest.raises(UsageError, match=r"^NCCL_TESTS_SPLIT makes groups"):
         planner(monkeypatch, "none", target=0.9).run(transports.parse("as-is"), "none")
-    assert len(train_job.machine()) == 36  # a boot id, also in a container
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_columns_align_with_titles_for_long_method_names(planned):
 
 def test_nothing_is_sent_from_a_single_host(planned):
     planned.training.hosts = 1
-    assert plan_text.row(planned, planned.plan, planned.plan.exchanges[0]).split()[2] == "-"
+    assert plan_text.rows(planned, planned.plan).split()[2] == "-"
 
 
 def test_a_plan_without_need_for_lossy_methods_states_it(planned):

@@ -9,8 +9,8 @@ from busbw.launch.control import SoloControl
 
 def test_a_rank_of_mpirun_uses_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from busbw.measure.processors import share_processors
     from busbw_accel import host_adam
-    from busbw_accel.train.job import share_processors
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     processors = len(os.sched_getaffinity(0))
@@ -24,8 +24,8 @@ def test_a_rank_of_mpirun_uses_all_processors(monkeypatch: pytest.MonkeyPatch) -
 
 def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from busbw.measure.processors import share_processors
     from busbw_accel import host_adam
-    from busbw_accel.train.job import share_processors
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     # as torch begins with that variable, and after this test as before
@@ -51,6 +51,12 @@ def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_rank_of_a_machine_gets_its_share_of_the_cores(
     own_affinity, other_ranks, threads
 ) -> None:
-    from busbw_accel.train.job import share_of
+    from busbw.measure.processors import share_of
 
     assert share_of(own_affinity, [own_affinity, *other_ranks]) == threads
+
+
+def test_a_machine_is_known_by_its_boot_id() -> None:
+    from busbw.measure.processors import machine
+
+    assert len(machine()) == 36, "also in a container"

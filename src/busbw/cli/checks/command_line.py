@@ -3,13 +3,12 @@
 import sys
 
 import click
-import msgspec
 
 from busbw.check.command import lint
 from busbw.check.command import text as command_text
 from busbw.check.machine import Machine
 from busbw.cli.options.shared import fail_on_option, format_option
-from busbw.cli.streams import print_out
+from busbw.cli.streams import print_json, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
@@ -54,7 +53,7 @@ def command(
             limit_s=LIMIT_S,
         )
     if format_name == "json":
-        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_json(report)
     else:
         print_out(command_text.text(report, width(), everything=everything))
     findings = [finding for line in report.lines for finding in line.findings]

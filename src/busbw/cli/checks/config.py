@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 import click
-import msgspec
 
 from busbw.cli.config.settings import Settings, in_force
 from busbw.cli.options.shared import format_option
-from busbw.cli.streams import print_err, print_out
+from busbw.cli.streams import print_err, print_json, print_out
 from busbw.cli.terminal import width
 from busbw.core.env import VARIABLES
 from busbw.core.errors import Exit, UsageError
@@ -49,7 +48,7 @@ def command(format_name: str) -> int:
     lines = _lines(settings)
     if format_name == "json":
         document = {"settings": lines, "files": settings.files}
-        print_out(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+        print_json(document)
     else:
         print_out(_table(lines, width()) + "\n" + _files(settings))
     for name in _misspelt(os.environ):

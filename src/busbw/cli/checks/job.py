@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import click
-import msgspec
 
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.options.shared import format_option, hosts_options
-from busbw.cli.streams import print_out
+from busbw.cli.streams import print_json, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.finding import exit_of
@@ -65,7 +64,7 @@ def command(
         )
     report = examine(names, ras, seconds, calls, unread)
     if format_name == "json":
-        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_json(report)
     else:
         print_out(view.text(report, width()))
     return int(exit_of([report.verdict]))

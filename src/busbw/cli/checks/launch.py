@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import click
-import msgspec
 
 from busbw.check.doctor import launching
 from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.options.shared import RANKS_ON_HOSTS, fail_on_option, format_option, hosts_options
-from busbw.cli.streams import print_out
+from busbw.cli.streams import print_json, print_out
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict, exit_of
@@ -69,7 +68,7 @@ def command(
             print_out(launch_text.stage(stage, width()))
     diagnosis = launching.diagnosis(context, done)
     if format_name == "json":
-        print_out(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
+        print_json(diagnosis)
     else:
         print_out(launch_text.commands(diagnosis))
     return int(exit_of((stage.verdict for stage in done), fail_on))

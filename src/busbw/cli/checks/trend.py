@@ -1,13 +1,12 @@
 """`busbw check trend`: which link's errors grew unlike those of the others, from snapshots."""
 
 import click
-import msgspec
 
 from busbw.check.trend import text as view
 from busbw.check.trend.report import trend
 from busbw.cli.file_kinds import note_unread
 from busbw.cli.options.shared import fail_on_option, format_option
-from busbw.cli.streams import print_out
+from busbw.cli.streams import print_json, print_out
 from busbw.cli.terminal import width
 from busbw.core.finding import Verdict, exit_of
 
@@ -28,7 +27,7 @@ def command(files: tuple[str, ...], fail_on: Verdict, format_name: str) -> int:
         note_unread(name)
     report = trend(files)
     if format_name == "json":
-        print_out(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+        print_json(report)
     else:
         print_out(view.text(report, width()))
     return int(exit_of(report.verdicts(), fail_on))

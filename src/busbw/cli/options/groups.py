@@ -78,7 +78,7 @@ RUN: Groups = (
 )
 MOE: Groups = (
     (MOST_USED, ("ranks", "hosts", "tokens", "experts", "top_k", "hidden", "json_name")),
-    ("Ranks and hosts", ("hostfile", "ifname", "net", "engine", "dry_run")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to measure", ("backends", "routing", "seed", "datatype", "max_time")),
     ("What the links allow, without a measurement", ("system", "nics")),

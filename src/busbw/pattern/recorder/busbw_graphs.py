@@ -1,7 +1,7 @@
 """When a process captured CUDA graphs, and when it replayed each: NCCL does not say.
 
 A replay costs some 0.3 us more. The file has pairs of 64-bit numbers, 4 x the graph's number plus
-what happened to it, and the moment in ns since 1970; of replays behind the first MOST ones, how
+what happened to it, and the moment in ns since 1970; of replays after the first MAX_TIMED, how
 many there were in place of the moment.
 """
 
@@ -20,7 +20,7 @@ import busbw_exit  # type: ignore[import-not-found]
 
 MODULE = "torch.cuda.graphs"
 BEGIN, END, REPLAY, MORE = range(4)
-MOST = 200_000  # replays with their moments
+MAX_TIMED = 200_000  # replays with their moments
 KEPT = 4096  # pairs that are not yet written, for a second at most
 SECOND_NS = 1_000_000_000
 
@@ -31,7 +31,7 @@ class Graphs:
     def __init__(self, folder: str) -> None:
         self._folder, self._numbers = folder, 0
         self._unwritten: array[int] = array("q")
-        self._left, self._more = MOST, dict[int, int]()
+        self._left, self._more = MAX_TIMED, dict[int, int]()
         self._written_ns = 0
         self.watched: dict[str, Callable[[Any], None]] = {MODULE: self._watch}
 

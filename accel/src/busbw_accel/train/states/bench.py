@@ -18,7 +18,7 @@ from busbw.measure.events import EnterPhase
 from busbw_accel.offloading.host_memory import available
 from busbw_accel.offloading.optimizer import StepTimes
 from busbw_accel.offloading.state_bytes import STATE_BYTES
-from busbw_accel.train.loop import time_steps
+from busbw_accel.train.loop import synchronize, time_steps
 from busbw_accel.train.states.methods import StateMethod, parse
 from busbw_accel.train.states.trainers import Trainer, make_trainer
 from busbw_accel.train.types import StatesUse, TrainingRuns, TrainRun, TrainSpec
@@ -72,22 +72,22 @@ class StatesBench:
                 require_memory(self.method, self.training.parameters * share, self._available)
             stages = make_trainer(spec, self.device, self.method)
             next(stages)
-            self._synchronize()
+            synchronize(self.device)
             enter_phase("start", self.method.name)
             begun = time.perf_counter()
             trainer = next(stages)
             assert trainer is not None
-            self._synchronize()
+            synchronize(self.device)
             start_s = time.perf_counter() - begun
             enter_phase("warm-up", self.method.name)
             time_steps(lambda: self._step(trainer), self.device, spec.warmup)
-            self._synchronize()
+            synchronize(self.device)
             self.control.barrier()
             before, steps = trainer.times(), []
             for iteration in range(spec.iters):
                 enter_phase("training", f"{self.method.name}, iteration {iteration}")
                 steps += time_steps(lambda: self._step(trainer), self.device, spec.steps)
-            self._synchronize()
+            synchronize(self.device)
             return self._result(trainer, steps, start_s, before)
 
     def _step(self, trainer: Trainer) -> None:
@@ -135,10 +135,6 @@ class StatesBench:
         for host, value in zip(self.hosts, values, strict=True):
             sums[host] += value
         return max(sums.values())
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def memory_bytes(name: str) -> int:
