@@ -175,7 +175,8 @@ class _Group:
         if late:
             numbers = ", ".join(map(str, sorted(set(late.values()))))
             own_wait = all(rank in {wait.rank for wait in self.waits} for rank in late)
-            last_text = f"number {numbers}" + (", in which they waited too" if own_wait else "")
+            who = "it" if len(late) == 1 else "they"
+            last_text = f"number {numbers}" + (f", in which {who} waited too" if own_wait else "")
             return f"{ranks_text(late)} had not called {waited} (last: {last_text})", FIX
         own = {wait.own for wait in self.waits} | {row.own for row in self.statuses.values()}
         absent = sorted(set(range(max(own))) - own)

@@ -56,7 +56,7 @@ def test_a_rank_that_waits_in_an_earlier_call_is_late() -> None:
     log = "".join(caught(rank) + status(rank, 9) for rank in range(3))
     log += caught(3, 5, "BROADCAST") + status(3, 5, at=5)
     assert message(log).startswith(f"rank 3 had not called {WAITED}")
-    assert message(log).endswith("(last: number 5, in which they waited too)")
+    assert message(log).endswith("(last: number 5, in which it waited too)")
 
 
 def test_a_number_that_pytorch_did_not_set_is_unknown() -> None:
