@@ -155,6 +155,12 @@ _KINDS = tuple(
             " NCCL_SOCKET_IFNAME",
         ),
         (
+            r"unhandled (?P<why>cuda|system) error",
+            _FOLLOWS,
+            "an unhandled {why} error, and not NCCL's warning of it",
+            "NCCL_DEBUG=WARN in a new run: NCCL then says what failed",
+        ),
+        (
             r"remote process exited or there was a network error",
             _FOLLOWS,
             "another process ended, or the network failed",
