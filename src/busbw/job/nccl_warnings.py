@@ -2,9 +2,8 @@
 PyTorch, which has the last of them, and `Test NCCL failure` of nccl-tests.
 
 Each rank warns, mostly because another has failed. So a warning of a cause counts before others,
-wherever it stands in the log. Sources: NCCL's src/misc/ibvwrap.cc,
-socket.cc and shmutils.cc, transport/net_ib, bootstrap.cc and init.cc, 2.4 to 2.32; ibv_wc_status
-of libibverbs.
+wherever it stands in the log. Sources: NCCL's src/misc/ibvwrap.cc, socket.cc and shmutils.cc,
+transport/net_ib, bootstrap.cc and init.cc, 2.4 to 2.32; ibv_wc_status of libibverbs.
 """
 
 import re
@@ -60,7 +59,7 @@ _KINDS = tuple(
     _WarningKind(re.compile(pattern), order, reason, fix)
     for pattern, order, reason, fix in (
         (
-            r"Cuda failure(?: \d+)? '?(?P<why>out of memory)|Failed to CUDA \w+",
+            r"Cuda failure(?: \d+)? '?(?P<why>out of memory)|Failed to CUDA [mc]alloc",
             _CAUSE,
             "its GPU has no memory left for NCCL's buffers",
             "leave NCCL more memory: a smaller batch, or a lower share for PyTorch or the server",
