@@ -25,7 +25,10 @@ def indented(value: msgspec.Struct) -> str:
 
 def decode(data: bytes | str, kind: type[T]) -> T:
     """The structure that `encode` wrote; msgspec.DecodeError if the JSON does not fit `kind`."""
-    return msgspec.json.decode(data, type=kind, strict=False)
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except UnicodeDecodeError as error:  # in a string; elsewhere it is a DecodeError
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def _is_finite(value: msgspec.Struct) -> bool:

@@ -64,7 +64,9 @@ def test_finite_values_are_plain_json_numbers() -> None:
     assert json_codec.encode(result) == msgspec.json.encode(result)
 
 
-@pytest.mark.parametrize("text", [b'{"schema": "busbw.result/1"', b'{"schema": 3}', b"[]"])
+@pytest.mark.parametrize(
+    "text", [b'{"schema": "busbw.result/1"', b'{"schema": 3}', b"[]", b'{"schema": "\x80"}']
+)
 def test_invalid_result_json_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         json_codec.decode(text, Result)

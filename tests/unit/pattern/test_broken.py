@@ -80,6 +80,12 @@ def test_garbage_in_the_middle_is_survived(name, data):
     survives(sample[:at] + garbage + sample[at + data.draw(st.integers(0, 12)) :])
 
 
+def test_a_word_of_an_operator_that_is_not_utf_8_is_survived():
+    sample = SAMPLES["kineto_vllm_prefill_rank_0.json"]
+    word = sample.index(b'"Input type": ["') + len(b'"Input type": ["')
+    survives(sample[:word] + b"\x80" + sample[word:])
+
+
 VALUE = re.compile(rb'(?<=[:,\[{])\s*("[^"\\]*"|[-+.\w]+)')
 PLACES = {
     name: [match.span(1) for match in VALUE.finditer(sample)]

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from busbw.core import json_codec
 from busbw.core.comparison import ComparisonVerdict
 from busbw.core.result import Cell, EngineLibrary, RankDevice, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
@@ -140,6 +141,6 @@ def test_without_the_first_release_a_collective_is_not_judged():
 
 def test_a_file_of_it_is_shown_again():
     slower = matrix(slow={("all_reduce", "2.32.3"): (4 * KIB,)})
-    document = file_kinds.read(views.json(slower).encode(), "versions.json")
+    document = file_kinds.read(json_codec.indented(slower).encode(), "versions.json")
     assert document.title == "Comparison of NCCL releases"
     assert document.text(80) == views.text(slower, 80)

@@ -116,7 +116,7 @@ def _launch(args: msgspec.Raw) -> msgspec.Raw:
     """The part of a kernel's arguments that tells its launch, in few bytes."""
     try:
         launched = msgspec.json.decode(args, type=_Launched)
-    except (msgspec.DecodeError, RecursionError):
+    except json_recovery.BROKEN:
         return _NOTHING
     return msgspec.Raw(msgspec.json.encode(launched))
 

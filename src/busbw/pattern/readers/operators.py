@@ -11,6 +11,7 @@ import msgspec
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.pattern import merge
+from busbw.pattern.readers import json_recovery
 
 # Only an operator of communication has the sizes of the kernel: another one that launched it may
 # have any inputs.
@@ -55,7 +56,7 @@ def sizes(events: Iterable[_OperatorEvent], numbers: set[int]) -> dict[int, tupl
             continue
         try:
             operator = msgspec.json.decode(event.args, type=_Operator)
-        except (msgspec.DecodeError, RecursionError):
+        except json_recovery.BROKEN:
             continue
         tensors = [_tensor(*pair) for pair in zip(operator.dims, operator.types, strict=False)]
         largest = max(tensors, default=(0, None), key=lambda tensor: tensor[0])
