@@ -124,6 +124,9 @@ def of_dumps(
         collective = _first(group, ranks, set(members(configured, group)), progress)
         if collective:
             pending.append(collective)
+    if not pending and progress.sends:
+        calls = "; ".join(f"rank {rank} {call}" for rank, call in sorted(progress.sends.items()))
+        collector.add_note(f"sends and receives have not ended, which are not compared: {calls}")
     return sorted(pending, key=lambda collective: collective.since_ns)
 
 
@@ -172,6 +175,7 @@ class _DumpedProgress:
     ids: dict[str, dict[int, str]] = field(default_factory=dict)  # by group and rank
     partial: set[int] = field(default_factory=set)  # ranks whose dumps list only such calls
     descriptions: dict[str, str] = field(default_factory=dict)  # by group
+    sends: dict[int, str] = field(default_factory=dict)  # a rank's first send or receive, if open
 
     def add(self, rank: int, dump: dict[str, Any]) -> None:
         status = dump.get("pg_status")
@@ -181,6 +185,9 @@ class _DumpedProgress:
             group, description = group_of(entry)
             self.descriptions[group] = description
             self.ids.setdefault(group, {})[rank] = str(entry.get("pg_id", ""))
+            if entry.get("is_p2p") and not has_ended(entry):
+                name = _BACKEND.sub("", str(entry.get("profiling_name", "")))
+                self.sends.setdefault(rank, f"{name} of group {self.group_text(group)}")
         if lists_only_open(entries):
             self.partial.add(rank)
 

@@ -234,6 +234,20 @@ def test_gpus_that_do_not_end_what_others_have_ended_are_named(tmp_path):
     )
 
 
+def test_sends_that_stand_still_are_seen(tmp_path):
+    """They are not compared between ranks, but they say where the job stands."""
+    dump_open(tmp_path, 0, [("2", "recv 0<-1", 7)], 6)
+    dump = json.loads((tmp_path / "_dump_0").read_text())
+    dump["entries"][0]["is_p2p"] = True
+    (tmp_path / "_dump_0").write_text(json.dumps(dump))
+    calls, notes = outstanding([str(tmp_path)])
+    assert calls == []
+    assert notes == [
+        "sends and receives have not ended, which are not compared: rank 0 recv 0<-1 of group 2"
+        " (TENSOR_PARALLEL)"
+    ]
+
+
 def test_the_root_of_a_broadcast_may_end_first(tmp_path):
     dump_open(tmp_path, 0, [("2", "broadcast", 8)], 7)
     dump_open(tmp_path, 1, [("2", "broadcast", 7)], 6)
