@@ -43,6 +43,8 @@ HOW_TO = {
         "slow-job",
         "what-does-my-training-send",
         "train-over-slow-networks",
+        "fsdp2",
+        "local-steps",
         "nccl-over-ethernet",
         "larger-models",
         "large-embeddings",
