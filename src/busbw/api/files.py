@@ -13,18 +13,21 @@ import msgspec
 
 from busbw.check.shell_words import word
 from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
 from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
 from busbw.core.gzip_stream import unpacked
 from busbw.core.pattern import Pattern
 from busbw.core.result import Outcome, Result
 from busbw.history.exported import split
 from busbw.host.source import Source
+from busbw.job.types import JobReport
 from busbw.report import file_kinds
 from busbw.report.file_kinds import FileContent
 from busbw.report.read import RESULT_KEY, read
 from busbw.report.registry import kind
 from busbw.report.results import kind_of
 
+MOST_LOGS = 256 << 20  # bytes of several logs that are read for why a job failed
 TRACE = "kineto"  # of all that may be larger than the memory
 FileObject = msgspec.Struct | Pattern | list[msgspec.Struct]
 
@@ -69,7 +72,12 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
     try:
         pattern = load_pattern(files, source)
     except UsageError as error:
-        raise _read_alone(files, source) or error from error
+        if (alone := _read_alone(files, source)) is not None:
+            raise alone from error
+        failure = None if source or "-" in files else _failure(_logs(files))
+        if failure is None:
+            raise
+        return _of_failure(failure)
     if len(files) == 1 and Path(files[0]).is_dir():
         folder = Path(files[0])
         pattern.header.notes += filter(None, [note(folder), *notes(folder)])
@@ -88,7 +96,7 @@ def _read_alone(files: Sequence[str], source: str | None) -> UsageError | None:
         found = content(packed_bytes(first), first)
     except UsageError:
         return None
-    if isinstance(found, FileContent) and isinstance(found.held, Pattern):
+    if isinstance(found, FileContent) and (isinstance(found.held, Pattern) or _is_log(found.held)):
         return None
     what = found.title.lower() if isinstance(found, FileContent) else kind(found)
     return UsageError(
@@ -227,22 +235,68 @@ def content(
     try:
         return read(data, file, collective, table)
     except UsageError as error:
-        document = _pattern(data, file, error) or _timeout(data) or _kernel_log(data, file)
+        document = _log_of_job(data, file, error) or _kernel_log(data, file)
         if document is None:
             raise
         return document
 
 
-def _timeout(data: bytes) -> FileContent | None:
-    """What a training's log says of a collective that timed out; None for another file."""
-    from busbw.job import types, watchdog_log
+def _log_of_job(data: bytes, file: str, of_sweep: UsageError) -> FileContent | None:
+    """What an application sent, with a note on why it failed; that alone of a log without calls."""
+    failure = _failure(data)
+    try:
+        document = _pattern(data, file, of_sweep)
+    except UsageError:
+        if failure is None:
+            raise
+        document = None
+    if failure is None:
+        return document
+    if document is None:
+        return _of_failure(failure)
+    if isinstance(document.held, Pattern) and failure.verdict is Verdict.FAIL:
+        document.held.header.notes.append(f"the job failed: {failure.message}")
+    return document
 
-    if b"Watchdog caught" not in data:
-        return None
-    report = watchdog_log.report(data.decode("utf-8", "replace"))
-    if report is None:
-        return None
-    return FileContent("Check of a job", lambda width: types.text(report, width), report)
+
+def _logs(files: Sequence[str]) -> bytes:
+    """The lines of several files, up to a limit in all."""
+    from busbw.pattern.collector import Collector
+    from busbw.pattern.registry import sources
+
+    content = bytearray()
+    for source in sources(files):
+        with contextlib.closing(source):
+            for piece in source.pieces(Collector("logs")):
+                content += piece[: MOST_LOGS - len(content)]
+        content += b"\n"
+    return bytes(content)
+
+
+def _is_log(held: msgspec.Struct) -> bool:
+    """Whether this is what the log of a job says, and no saved check, which has a time."""
+    return isinstance(held, JobReport) and not held.at
+
+
+def _of_failure(failure: JobReport) -> FileContent:
+    from busbw.job import types
+
+    return FileContent("Check of a job", lambda width: types.text(failure, width), failure)
+
+
+def _failure(data: bytes) -> JobReport | None:
+    """What a job's log says of a collective that timed out, or of NCCL's failure; None for another
+    file.
+    """
+    from busbw.job import nccl_warnings, watchdog_log
+
+    report = None
+    if b"Watchdog caught" in data:
+        report = watchdog_log.report(data.decode("utf-8", "replace"))
+    marks = (nccl_warnings.MARK, nccl_warnings.LAST, nccl_warnings.TEST)
+    if report is None and any(mark.encode() in data for mark in marks):
+        report = nccl_warnings.report(data.decode("utf-8", "replace"))
+    return report
 
 
 def _kernel_log(data: bytes, file: str) -> FileContent | None:

@@ -155,8 +155,8 @@ def examine(
     read = ""
     if machine.is_log:
         log = read_past(machine)
-        over = f"over {judge.reaches(log)}" if log.now_s > log.begins_s else "without a time"
-        read = f"{counted(log.file_lines, 'line')} of the kernel {over}"
+        over = f" over {judge.reaches(log)}" if log.now_s > log.begins_s else ""
+        read = f"{counted(log.file_lines, 'line')} of the kernel{over}"
         of_log = [check for check in checks if check.row.reads[:1] == (KMSG,)]
         checks = of_log or checks
     now = machine.call(TIME_CALL, time_now)

@@ -94,7 +94,8 @@ def command(
     Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,
     AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot or a
     kernel log is printed as its checks, and a folder of snapshots as those of all nodes. Of a
-    training's log with a collective that timed out in PyTorch, it says whom the ranks waited for.
+    job's log it says why NCCL failed, or whom the ranks waited for in a collective that timed out
+    in PyTorch.
     """
     if calls and format_name != PATTERN_CSV:
         raise UsageError(

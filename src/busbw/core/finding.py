@@ -36,7 +36,10 @@ def exit_of(verdicts: Iterable[Verdict], fail_on: Verdict = Verdict.FAIL) -> Exi
 
 LOG_FINDINGS = {
     LOG_ROWS: (Verdict.WARN, "`busbw show` skipped lines of a log that it could not parse"),
-    LOG_TABLES: (Verdict.WARN, "a log contains several tables; only the first was read"),
+    LOG_TABLES: (
+        Verdict.WARN,
+        "a log contains several tables, of which the first was read, or a run without a row",
+    ),
     LOG_COLLECTIVE: (
         Verdict.PASS,
         "a log does not name its collective; the only one that its table fits was taken",

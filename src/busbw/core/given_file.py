@@ -2,6 +2,7 @@
 have no end.
 """
 
+import codecs
 import errno
 import json
 import logging
@@ -60,6 +61,7 @@ def unwrapped(data: bytes) -> bytes:
     """
     if data.startswith(_UTF_16):
         data = data.decode("utf-16", "replace").encode()
+    data = data.removeprefix(codecs.BOM_UTF8)
     if not _DOCKER.match(data):
         return data
     lines = []

@@ -2,12 +2,12 @@
 and port the job waits for. Pure.
 
 In order of certainty: a rank that failed or that NCCL does not reach, ranks that made different
-calls, a rank that launched fewer collectives than others, a rank that the dumps show has not called
-a collective, and a collective in which all ranks wait.
+calls, a rank that launched fewer collectives than others, a rank whose GPU has not ended what the
+others' have ended, a rank that the dumps show has not called a collective, and a collective in
+which all ranks wait.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from busbw.core.finding import Verdict
@@ -15,11 +15,11 @@ from busbw.core.link_samples import LinkFinding
 from busbw.core.sizes import counted
 from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
+from busbw.job import dumps
 from busbw.job.ras_report import LEFT_PROBLEM
+from busbw.job.stalls import Stall, by_call, call_text, joined, named
 from busbw.job.types import CommStatus, JobData, JobHostStatus, JobReport, RankStatus
-from busbw.pattern.pending_collective import Outstanding
 
-MAX_NAMED = 4  # ranks that a message names
 # a waiting NCCL kernel: always running, at a fraction of the power limit
 BUSY_PERCENT, IDLE_POWER = 95, 0.5
 PROGRESS_MESSAGE = "the job makes progress"
@@ -29,25 +29,14 @@ SAME_CALLS_FIX = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """Why the job stands still: the ranks that cause it, if known, and the addresses of the hosts
-    whose ports are suspect. `fix` is '' for that of the culprits or addresses.
-    """
-
-    culprits: Sequence[RankStatus]
-    addresses: Sequence[str]
-    message: str
-    fix: str = ""
-
-
 def conclude(job: JobData, report: JobReport) -> None:
     """Fill in verdict, message, evidence and fix."""
-    stall = _broken(job) or _different(job) or _behind(job) or _absent(job) or _all_wait(job)
+    reasons = (_broken, _different, _behind, dumps.unended, dumps.absent, _all_wait)
+    stall = next(filter(None, (reason(job) for reason in reasons)), None)
     if stall:
         report.verdict = Verdict.FAIL
         parts = [stall.message, _since(job)]
-        port = "" if stall.fix else _port(job, stall.addresses)
+        port = "" if stall.fix or job.is_elsewhere() else _port(job, stall.addresses)
         if port:
             parts.append(port)
         report.message = "; ".join(parts)
@@ -71,7 +60,7 @@ def _broken(job: JobData) -> Stall | None:
         ranks = [rank for rank in comm.ranks if rank.problem and rank.problem != LEFT_PROBLEM]
         if not ranks:
             continue
-        message = f"{_named(job, ranks)} {ranks[0].problem}"
+        message = f"{named(job, ranks)} {ranks[0].problem}"
         state = job.state(ranks[0])
         if state in STATES:
             message += f": its process is {STATES[state]}"
@@ -104,19 +93,6 @@ def _different(job: JobData) -> Stall | None:
     return None
 
 
-def by_call(calls: Mapping[int, str]) -> str:
-    """`rank 0 all_reduce of 4 Float; ranks 1, 2 broadcast of 4 Float`: the fewest ranks first."""
-    ranks: dict[str, list[int]] = {}
-    for rank, call in calls.items():
-        ranks.setdefault(call, []).append(rank)
-    texts = []
-    for call, numbers in sorted(ranks.items(), key=lambda item: len(item[1])):
-        more = f" and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else ""
-        noun = "rank" if len(numbers) == 1 else "ranks"
-        texts.append(f"{noun} {_joined(numbers[:MAX_NAMED])}{more} {call}")
-    return "; ".join(texts)
-
-
 def _behind(job: JobData) -> Stall | None:
     """Ranks that others wait for, and that wait for none in any communicator."""
     if job.has_moved():
@@ -135,48 +111,13 @@ def _behind(job: JobData) -> Stall | None:
     _, comm, function = delays[0]
     ranks = [rank for rank, its_comm, _ in delays if its_comm is comm]
     message = (
-        f"{_named(job, ranks)} launched {function} {ranks[0].counts[function]} of communicator"
+        f"{named(job, ranks)} launched {function} {ranks[0].counts[function]} of communicator"
         f" {comm.name}, others {function} {comm.most[function]}"
     )
     state = job.state(ranks[0])
     if state in STATES:
         message += f", its process is {STATES[state]}"
     return Stall(ranks, [rank.host for rank in ranks], message)
-
-
-def _absent(job: JobData) -> Stall | None:
-    """Ranks that have not called a collective, according to the dumps; ranks that wait in
-    another group are not the cause.
-    """
-    if job.has_moved():  # the dumps are older
-        return None
-    waiting = {rank for call in job.outstanding for rank in call.waiting}
-    # Collectives missed by a rank that waits in no other group come first.
-    for call in sorted(job.outstanding, key=lambda call: bool(call.absent.keys() <= waiting)):
-        late = sorted(call.absent.keys() - waiting) or sorted(call.absent)
-        numbers = late or call.silent
-        if not numbers:
-            continue
-        ranks = _ranks_of_group(job, call, numbers)
-        subject = "rank " + ", ".join(map(str, numbers[:MAX_NAMED]))
-        if ranks:
-            subject = _named(job, ranks)
-        place = f"number {call.seq} of group {call.group}"
-        if late:
-            message = (
-                f"{subject} has not called {call.function} {place} (last: {call.absent[late[0]]})"
-            )
-        else:
-            message = f"{subject} gave no dump, the others wait in {call.function} {place}"
-        return Stall(ranks, [rank.host for rank in ranks], message)
-    return None
-
-
-def _ranks_of_group(job: JobData, call: Outstanding, numbers: Collection[int]) -> list[RankStatus]:
-    """What RAS says of these ranks, in communicators of the size of the call's group."""
-    size = len({*call.waiting, *call.absent, *call.silent})
-    comms = [comm for comm in job.after.comms if comm.size == size]
-    return [rank for comm in comms for rank in comm.ranks if rank.rank in numbers]
 
 
 def _all_wait(job: JobData) -> Stall | None:
@@ -187,9 +128,7 @@ def _all_wait(job: JobData) -> Stall | None:
     if job.outstanding:
         call = job.outstanding[0]
         waiting = "1 rank waits" if len(call.waiting) == 1 else f"{len(call.waiting)} ranks wait"
-        message = (
-            f"no rank is late: {waiting} in {call.function} number {call.seq} of group {call.group}"
-        )
+        message = f"no rank is late: {waiting} in {call_text(call)}"
         return Stall([], list(job.hosts), message)
     low_power = _waiting_gpus(job)
     if moved is False and low_power:
@@ -201,18 +140,6 @@ def _all_wait(job: JobData) -> Stall | None:
         )
         return Stall([], list(job.hosts), message)
     return None
-
-
-def _named(job: JobData, ranks: Sequence[RankStatus]) -> str:
-    """`rank 1 (pid 77, h2, GPU 1)`, or several."""
-    names = []
-    for rank in ranks[:MAX_NAMED]:
-        gpu = f"GPU {rank.gpu}"
-        if rank.nvml not in (rank.gpu, -1):
-            gpu += f", NVML {rank.nvml}"
-        names.append(f"rank {rank.rank} (pid {rank.pid}, {job.host(rank.host)}, {gpu})")
-    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
-    return ", ".join(names) + more
 
 
 def _counts(comm: CommStatus) -> str:
@@ -299,15 +226,16 @@ def _evidence(job: JobData) -> Iterable[str]:
         yield f"RAS: communicator {comm.name}{size}: {_counts(comm)}"
         for rank in comm.ranks:
             if rank.problem:
-                yield f"RAS: {_named(job, [rank])} {rank.problem}"
+                yield f"RAS: {named(job, [rank])} {rank.problem}"
     for call in job.outstanding:
-        late = f"; not called by {_joined(call.absent)}" if call.absent else ""
-        silent = f"; no dump of {_joined(call.silent)}" if call.silent else ""
-        called = f"{call.function} number {call.seq} of group {call.group}: called by"
+        late = f"; not called by {joined(call.absent)}" if call.absent else ""
+        silent = f"; no dump of {joined(call.silent)}" if call.silent else ""
+        ended = f"; ended on {joined(call.completed)}" if call.completed else ""
+        called = f"{call_text(call)}: called by"
         if call.different:
             called = f"number {call.seq} of group {call.group}: {by_call(call.different)}; waiting:"
-        waiting = _joined(call.waiting) or "none"
-        yield f"Flight Recorder: {called} {waiting}{late}{silent}"
+        waiting = joined(call.waiting) or "none"
+        yield f"Flight Recorder: {called} {waiting}{ended}{late}{silent}"
     for name, host in job.hosts.items():
         yield from _evidence_of_host(job, name, host)
     for name, reason in job.silent.items():
@@ -315,10 +243,6 @@ def _evidence(job: JobData) -> Iterable[str]:
     if job.no_ras:
         yield job.no_ras
     yield from filter(None, job.unread)
-
-
-def _joined(ranks: Iterable[int]) -> str:
-    return ", ".join(map(str, ranks))
 
 
 def _evidence_of_host(job: JobData, name: str, host: JobHostStatus) -> Iterable[str]:

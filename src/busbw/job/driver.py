@@ -9,11 +9,10 @@ from busbw.core import program
 from busbw.job import host as host_data
 from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import HostRequest, JobData, JobHostStatus, JobReport, RasReport
+from busbw.job.types import LOCAL, HostRequest, JobData, JobHostStatus, JobReport, RasReport
 from busbw.launch import remote
 from busbw.pattern.pending_collective import Outstanding
 
-LOCAL = "localhost"
 STARTS_S = 20.0  # for ssh and Python, in addition to the host's own work
 
 

@@ -94,6 +94,9 @@ class JobHostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     unread: list[str] = []
 
 
+LOCAL = "localhost"
+
+
 @dataclass(slots=True)
 class JobData:
     """All that was read of a job."""
@@ -122,6 +125,12 @@ class JobData:
 
     def gpus(self) -> list[GpuUse]:
         return [gpu for host in self.hosts.values() for gpu in host.gpus]
+
+    def is_elsewhere(self) -> bool:
+        """Whether nothing says that the job ran on this host, which alone was looked at: its dumps
+        may be from another machine.
+        """
+        return not self.after.comms and list(self.hosts) == [LOCAL]
 
     def has_moved(self) -> bool | None:
         """Whether any rank launched a collective between the reports; None if unknown."""

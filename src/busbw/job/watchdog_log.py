@@ -174,7 +174,10 @@ class _Group:
         )
         if late:
             numbers = ", ".join(map(str, sorted(set(late.values()))))
-            return f"{ranks_text(late)} had not called {waited} (last: number {numbers})", FIX
+            own_wait = all(rank in {wait.rank for wait in self.waits} for rank in late)
+            who = "it" if len(late) == 1 else "they"
+            last_text = f"number {numbers}" + (f", in which {who} waited too" if own_wait else "")
+            return f"{ranks_text(late)} had not called {waited} (last: {last_text})", FIX
         own = {wait.own for wait in self.waits} | {row.own for row in self.statuses.values()}
         absent = sorted(set(range(max(own))) - own)
         if absent:
@@ -189,13 +192,19 @@ class _Group:
             text = f"{wait.call}, {self._place(wait.number)}"
             status = self.statuses.get(wait.rank)
             if status:
-                completed = "none" if status.completed < 0 else f"up to {status.completed}"
-                text += f"; called up to {status.called}, completed {completed}"
+                text += f"; called up to {status.called}, completed {_completed(status)}"
             texts.append((wait.rank, text))
         return _alike(texts)
 
     def _place(self, number: int) -> str:
         return f"number {number}" + (f" of group {self.name}" if self.name else "")
+
+
+def _completed(status: Status) -> str:
+    """Before its first call has ended, PyTorch 2.3 prints any number."""
+    if status.completed > status.called:
+        return "unknown"
+    return "none" if status.completed < 0 else f"up to {status.completed}"
 
 
 def _alike(texts: Iterable[tuple[int, str]]) -> list[str]:

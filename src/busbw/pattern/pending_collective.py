@@ -4,6 +4,7 @@ which ranks have not called them; and which called another one.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,10 +13,18 @@ from busbw.pattern import merge, usual_call
 from busbw.pattern.collector import Collector
 from busbw.pattern.readers import json_recovery
 from busbw.pattern.readers.execution_trace import elements
-from busbw.pattern.readers.flight_recorder import group_of, groups_of, members, read_dump
+from busbw.pattern.readers.flight_recorder import (
+    group_of,
+    groups_of,
+    has_ended,
+    lists_only_open,
+    members,
+    read_dump,
+)
 from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
+_NO_DESCRIPTIONS = ("", "undefined", "default_pg")
 _MAX_FIGURE = 1 << 63  # numbers and times in ns have 64 bits
 # The buffers whose elements all ranks of a call must agree about. Of other functions they may have
 # unequal parts, or only the root has one.
@@ -36,6 +45,7 @@ class _StartedCollective(NamedTuple):
     size: str
     since_ns: int
     has_ended: bool
+    is_completed: bool  # on the GPU; Gloo's calls end without it, also with an error
 
     def __str__(self) -> str:
         """`all_reduce of 21 Float`."""
@@ -65,6 +75,7 @@ class Outstanding(msgspec.Struct, kw_only=True):
     function: str
     since_ns: int  # Unix time of its first call
     waiting: list[int] = []
+    completed: list[int] = []  # those whose GPUs have ended it
     absent: dict[int, str] = {}  # with their last call: `all_reduce number 7`
     silent: list[int] = []  # gave no dump
     different: dict[int, str] = {}  # what each rank called, if that differs
@@ -98,8 +109,11 @@ def of_dumps(
     """The same of dumps with their names and ranks; the collector counts what cannot be read."""
     groups: dict[str, dict[int, Calls]] = {}
     configured: dict[str, Any] = {}
+    progress = _DumpedProgress()
     for name, rank, dump in dumps:
         configured |= groups_of(dump)
+        if dump:
+            progress.add(rank, dump)
         for at, entry in enumerate(dump.get("entries", [])):
             try:
                 _take(entry, rank, groups)
@@ -107,9 +121,12 @@ def of_dumps(
                 collector.add_problem(f"{name}: entry {at}: {type(error).__name__}: {error}")
     pending = []
     for group, ranks in groups.items():
-        collective = _first(group, ranks, set(members(configured, group)))
+        collective = _first(group, ranks, set(members(configured, group)), progress)
         if collective:
             pending.append(collective)
+    if not pending and progress.sends:
+        calls = "; ".join(f"rank {rank} {call}" for rank, call in sorted(progress.sends.items()))
+        collector.add_note(f"sends and receives have not ended, which are not compared: {calls}")
     return sorted(pending, key=lambda collective: collective.since_ns)
 
 
@@ -127,11 +144,15 @@ def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]])
     since_ns = int(entry.get("time_created_ns") or 0)
     if not (0 <= number < _MAX_FIGURE and 0 <= since_ns < _MAX_FIGURE):
         raise ValueError(f"{function}: its number or time is out of range")
-    # Gloo's entries stay `scheduled`; they are retired when they end.
-    has_ended = entry.get("state") == "completed" or bool(entry.get("retired"))
     group, _ = group_of(entry)
     calls = groups.setdefault(group, {}).setdefault(rank, {})
-    calls[number] = _StartedCollective(function, _size(function, entry), since_ns, has_ended)
+    calls[number] = _StartedCollective(
+        function,
+        _size(function, entry),
+        since_ns,
+        has_ended(entry),
+        entry.get("state") == "completed",
+    )
 
 
 def _size(function: str, entry: dict[str, Any]) -> str:
@@ -143,7 +164,62 @@ def _size(function: str, entry: dict[str, Any]) -> str:
     return f"{elements(entry[sizes])} {kind}".strip()
 
 
-def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstanding | None:
+@dataclass(slots=True)
+class _DumpedProgress:
+    """How far ranks have come by the `pg_status` of their dumps, which has a group's number on the
+    rank (`pg_id`). Dumps may list only calls that have not ended, so that an entry that is missing
+    tells nothing of the call.
+    """
+
+    status: dict[int, dict[str, Any]] = field(default_factory=dict)  # by rank
+    ids: dict[str, dict[int, str]] = field(default_factory=dict)  # by group and rank
+    partial: set[int] = field(default_factory=set)  # ranks whose dumps list only such calls
+    descriptions: dict[str, str] = field(default_factory=dict)  # by group
+    sends: dict[int, str] = field(default_factory=dict)  # a rank's first send or receive, if open
+
+    def add(self, rank: int, dump: dict[str, Any]) -> None:
+        status = dump.get("pg_status")
+        self.status[rank] = status if isinstance(status, dict) else {}
+        entries = [entry for entry in dump.get("entries", []) if isinstance(entry, dict)]
+        for entry in entries:
+            group, description = group_of(entry)
+            self.descriptions[group] = description
+            self.ids.setdefault(group, {})[rank] = str(entry.get("pg_id", ""))
+            if entry.get("is_p2p") and not has_ended(entry):
+                name = _BACKEND.sub("", str(entry.get("profiling_name", "")))
+                self.sends.setdefault(rank, f"{name} of group {self.group_text(group)}")
+        if lists_only_open(entries):
+            self.partial.add(rank)
+
+    def group_text(self, group: str) -> str:
+        """`41 (TENSOR_MODEL_PARALLEL_GROUP)`; `0` without a description, and for all ranks."""
+        description = self.descriptions[group]
+        return group if description in _NO_DESCRIPTIONS else f"{group} ({description})"
+
+    def completed(self, group: str, rank: int) -> int:
+        """The number of its last call that has completed; -1 if unknown."""
+        return self._number(rank, self.ids[group].get(rank, ""), "last_completed_collective")
+
+    def last_before(self, group: str, rank: int, first: int) -> str:
+        """The last call of a rank whose dump has none of the group, if it is the one before
+        `first`, which others have called; 'none' if it has called none; '' if unknown.
+        """
+        own_ids = set(self.ids[group].values())
+        if self.status[rank]:
+            only = own_ids.pop() if len(own_ids) == 1 else ""
+            called = self._number(rank, only, "last_enqueued_collective")
+            return f"number {called}" if called == first - 1 else ""
+        return "" if rank in self.partial else "none"
+
+    def _number(self, rank: int, pg_id: str, name: str) -> int:
+        of_group = self.status.get(rank, {}).get(pg_id)
+        number = of_group.get(name) if isinstance(of_group, dict) else None
+        return number if isinstance(number, int) else -1
+
+
+def _first(
+    group: str, ranks: dict[int, Calls], members: set[int], progress: _DumpedProgress
+) -> Outstanding | None:
     """The collective with the lowest number that ranks called differently, else the lowest that
     has not ended; None if there is none.
     """
@@ -161,24 +237,36 @@ def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstandin
         last = max(calls)
         if last < first:
             absent[rank] = f"{calls[last].function} number {last}"
+    for rank in sorted(members & progress.status.keys() - ranks.keys()):
+        if text := progress.last_before(group, rank, first):
+            absent[rank] = text
     waiting = [
         rank for rank, calls in ranks.items() if first in calls and not calls[first].has_ended
     ]
     usual = _usual(first, ranks) if different else ("", "")
     still_open = [call for call in firsts if not call.has_ended] or firsts
     return Outstanding(
-        group=group,
+        group=progress.group_text(group),
         seq=first,
         function=still_open[0].function,
         since_ns=min(call.since_ns for call in still_open),
         waiting=sorted(waiting),
+        completed=sorted(
+            rank
+            for rank, calls in ranks.items()
+            if rank not in waiting and _completed(calls, first, progress.completed(group, rank))
+        ),
         absent=absent,
-        silent=sorted(members - ranks.keys()),
+        silent=sorted(members - progress.status.keys()),
         different=dict(sorted(different.items())),
         usual=usual[0],
         left_out=usual_call.left_out(different, *usual),
         resized=usual_call.resized(different, usual[0]),
     )
+
+
+def _completed(calls: Calls, number: int, up_to: int) -> bool:
+    return calls[number].is_completed if number in calls else up_to >= number
 
 
 def _usual(first: int, ranks: dict[int, Calls]) -> tuple[str, str]:

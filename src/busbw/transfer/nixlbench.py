@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 from busbw.transfer.types import NIXLBENCH, Transfer, TransferReport, TransferRun
 
@@ -19,10 +20,12 @@ BLOCK, BATCH, RATE, TOTAL = "Block Size (B)", "Batch Size", "B/W (GB/Sec)", "Agg
 TIME, REQUEST, P99 = "Avg Lat. (us)", "Avg Tx (us)", "P99 Tx (us)"
 US = 1e-6
 LONGEST_LINE = 4096
+_MOST_THREADS = 4096
 _TITLE = re.compile(r"Batch Size|[A-Z][A-Za-z0-9/. ]{0,40}\([^)]{1,12}\)")
 _OPTION = re.compile(r"\(--(\w{1,40})=[^)]{0,200}\)\s*: (.*?)\s*$")
 _FIGURE = re.compile(r"\d{1,18}(?:\.\d{0,9})?(?:[eE][+-]?\d{1,3})?")
 _WHOLE = re.compile(r"\d{1,15}")
+_LABEL = re.compile(r".*[>:|\])](?=\d+$)")  # that a launcher puts before a line without a space
 _LAST_FIGURE = re.compile(r"\d\.\d$")  # of all columns after the rates, since 0.5.1
 
 
@@ -56,6 +59,9 @@ class _TableReading:
         if not self.titles:
             return
         rows = self.report.rows_of(len(self.report.runs) - 1)
+        if not self.options and rows:
+            at_once = median(map(_blocks_at_once, rows))
+            self.report.runs[-1].threads = round(at_once) if 1.5 < at_once < _MOST_THREADS else None
         limit = _number(self.options.get("max_block_size"))
         if limit is not None and not any(2 * (row.size_bytes or 0) > limit for row in rows):
             self.report.unended += 1
@@ -64,6 +70,7 @@ class _TableReading:
     def _row(self, text: str, *, whole: bool) -> None:
         words = text.split()
         words = words[-len(self.titles) :]
+        words[:1] = [_LABEL.sub("", word) for word in words[:1]]
         if not all(_WHOLE.fullmatch(word) for word in words[:2]) or len(words) < 3:
             return
         row = None
@@ -135,9 +142,13 @@ def _transfer(cells: Mapping[str, str], report: TransferReport) -> Transfer | No
 
 def _threads_in_time(row: Transfer, run: TransferRun) -> int:
     """By how many threads `Avg Lat.` was divided: by none since 1.1, by all before."""
-    threads, size = run.threads or 1, row.size_bytes or 0
-    at_once = row.rate * row.time_s / size  # blocks, if the time is that of one thread
-    return threads if at_once < math.sqrt(threads) else 1
+    threads = run.threads or 1
+    return threads if _blocks_at_once(row) < math.sqrt(threads) else 1
+
+
+def _blocks_at_once(row: Transfer) -> float:
+    """As many as threads, if the time is that of one; 1 if it was divided by them."""
+    return row.rate * row.time_s / (row.size_bytes or 1)
 
 
 def _figure(text: str | None) -> float | None:

@@ -141,6 +141,7 @@ FIRES = {
             WARN,
             "eth0",
         ),
+        ("mlx5_core 0000:44:00.0 eth0: TX timeout detected", WARN, "eth0"),
     ),
     "rdma-driver-errors": (
         (

@@ -178,6 +178,7 @@ def test_masked_values_stay_masked():
         ("mpirun -np 2 -x A=1 --mca a b -H h1 hostname -f", ("hostname", "-f")),
         ("mpirun --host=h1 --map-by ppr:8:node --tag-output prog -n 3", ("prog", "-n", "3")),
         ("srun -N2 -n16 --gpus-per-node=8 -l --container-image img prog -n 3", ("prog", "-n", "3")),
+        ("srun --container-mount-home --container-mounts a:b --mpi=pmix prog", ("prog",)),
         ("srun --mpi=pmix -- prog", ("prog",)),
         (
             "torchrun --nnodes 2 --nproc_per_node 8 -m pkg.train --lr 1",

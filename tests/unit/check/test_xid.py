@@ -259,14 +259,22 @@ def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
     assert finding.verdict is FAIL and finding.evidence[0].seen == fatal
 
 
-def test_xid_154_names_the_action():
-    line = GPU_1 + "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+@pytest.mark.parametrize(
+    ("action", "fix"),
+    [
+        ("0x1 (GPU Reset Required)", "drain the host first; nvidia-smi --gpu-reset -i 0000:43:00"),
+        ("0x2 (Node Reboot Required)", "drain the host first; reboot it"),
+        ("0x3 (Drain P2P)", "drain the host, and end all programs that use NVLink;"),
+        ("0x4 (Drain and Reset)", "drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0"),
+        ("0x99 (Something New)", "drain the host first; do what the line says"),
+    ],
+)
+def test_xid_154_names_the_action_and_its_command(action, fix):
+    line = f"{GPU_1}154, GPU recovery action changed from 0x0 (None) to {action}"
     (finding,) = found("gpu-xid", at(3 * DAY_S, line, line))
-    assert (
-        finding.message
-        == "Xid 154 (GPU recovery action changed) x 2, 3 d ago: Node Reboot Required"
-    )
-    assert finding.fix == "drain the host first; node reboot required"
+    name = action.partition("(")[2][:-1]
+    assert finding.message == f"Xid 154 (GPU recovery action changed) x 2, 3 d ago: {name}"
+    assert finding.fix.startswith(fix)
 
 
 def test_xid_of_a_gpu_that_nvml_does_not_list_has_its_bus():

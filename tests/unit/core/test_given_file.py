@@ -9,7 +9,7 @@ import pytest
 
 from busbw.cli.main import guarded
 from busbw.core import gzip_stream
-from busbw.core.given_file import read_stream, read_text, read_whole
+from busbw.core.given_file import read_stream, read_text, read_whole, unwrapped
 from busbw.core.gzip_stream import unpacked
 
 READERS = [
@@ -81,3 +81,9 @@ def test_decompressed_content_has_a_limit_of_bytes_and_an_end() -> None:
         unpacked(packed, 399)
     with pytest.raises(OSError, match="cut off"):
         unpacked(packed[:-9], 400)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_content(encoding: str) -> None:
+    """Editors and PowerShell write it."""
+    assert unwrapped('{"größe": 1}'.encode(encoding)) == '{"größe": 1}'.encode()

@@ -9,6 +9,7 @@ import pytest
 from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
+from busbw.core.link_samples import WatchInterval
 from busbw.host.gpu import GpuUse
 from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
@@ -97,6 +98,17 @@ def test_a_rank_without_a_dump_is_not_one_that_called_something_else():
     assert "has not called all_reduce number 3 of group dp (last: all_reduce number 2)" in message
 
 
+@pytest.mark.parametrize(("host", "named"), [("h1", True), ("localhost", False)])
+def test_the_network_of_another_machine_is_not_the_cause_in_dumps(host, named):
+    """Dumps are read on any machine; without RAS nothing says that the job runs on this one."""
+    nothing = parse("")
+    watched = WatchInterval(host=host, at="", seconds=5.0, tcp={"RetransSegs": 12})
+    hosts = {host: JobHostStatus(watched=watched)}
+    report = concluded(before=nothing, after=nothing, outstanding=[OLD], hosts=hosts)
+    assert report.message.startswith("rank 1 has not called all_reduce number 3 of group 0")
+    assert (f"TCP on {host} retransmits" in report.message) == named
+
+
 def dumped(folder: Path, *ranks: tuple[str, list[list[int]], bool]) -> list[Outstanding]:
     """What dumps tell whose ranks made 20 calls alike, and then one each: its name, sizes, and
     whether it has ended.
@@ -176,3 +188,84 @@ def test_ranks_that_launched_as_many_but_other_functions_made_different_calls():
         "ranks of communicator 0xd launched 21 collectives each, but different ones:"
         " rank 0 AllReduce 21; rank 1 AllReduce 20, Broadcast 1;"
     )
+
+
+TP = {"2": {"ranks": "[0, 1]"}, "3": {"ranks": "[2, 3]"}}
+
+
+def dump_open(folder: Path, rank: int, calls: list[tuple[str, str, int]], reached: int) -> None:
+    """Write a dump that lists only calls that have not ended: group, function and number of each.
+    `reached` is the last call that the rank's only group has ended.
+    """
+    entries = [
+        {
+            "record_id": 500 + number,
+            "pg_id": 4,
+            "process_group": [group, "TENSOR_PARALLEL"],
+            "collective_seq_id": number,
+            "profiling_name": f"nccl:{function}",
+            "time_created_ns": 1_700_000_000_000_000_000 + number,
+            "input_sizes": [[8]],
+            "output_sizes": [[8]],
+            "state": "scheduled",
+            "retired": False,
+        }
+        for group, function, number in calls
+    ]
+    enqueued = max((number for *_, number in calls), default=reached)
+    status = {"last_enqueued_collective": enqueued, "last_completed_collective": reached}
+    dump = {"version": "2.10", "pg_config": TP, "pg_status": {"4": status}, "entries": entries}
+    (folder / f"_dump_{rank}").write_text(json.dumps(dump))
+
+
+def message_of(folder: Path) -> str:
+    no_ras = parse("")
+    calls = outstanding([str(folder)])[0]
+    return concluded(before=no_ras, after=no_ras, outstanding=calls).message
+
+
+def test_gpus_that_do_not_end_what_others_have_ended_are_named(tmp_path):
+    for number, group, ended in ((0, "2", 7), (1, "2", 6), (2, "3", 6), (3, "3", 7)):
+        calls = [(group, "_all_gather_base", seq) for seq in range(ended + 1, 10)]
+        dump_open(tmp_path, number, calls, ended)
+    assert message_of(tmp_path).startswith(
+        "ranks 1, 2 did not end calls that have ended on other GPUs: _all_gather_base number 7 of"
+        " group 2 (TENSOR_PARALLEL) has ended on rank 0, not on rank 1; since"
+    )
+
+
+def test_sends_that_stand_still_are_seen(tmp_path):
+    """They are not compared between ranks, but they say where the job stands."""
+    dump_open(tmp_path, 0, [("2", "recv 0<-1", 7)], 6)
+    dump = json.loads((tmp_path / "_dump_0").read_text())
+    dump["entries"][0]["is_p2p"] = True
+    (tmp_path / "_dump_0").write_text(json.dumps(dump))
+    calls, notes = outstanding([str(tmp_path)])
+    assert calls == []
+    assert notes == [
+        "sends and receives have not ended, which are not compared: rank 0 recv 0<-1 of group 2"
+        " (TENSOR_PARALLEL)"
+    ]
+
+
+def test_the_root_of_a_broadcast_may_end_first(tmp_path):
+    dump_open(tmp_path, 0, [("2", "broadcast", 8)], 7)
+    dump_open(tmp_path, 1, [("2", "broadcast", 7)], 6)
+    assert message_of(tmp_path).startswith("no rank is late: 1 rank waits in broadcast number 7")
+
+
+def test_ranks_of_several_groups_whose_dumps_are_empty_have_not_called(tmp_path):
+    for waiting, group in ((0, "2"), (2, "3")):
+        dump_open(tmp_path, waiting, [(group, "all_reduce", 7)], 6)
+        dump_open(tmp_path, waiting + 1, [], 6)
+    assert message_of(tmp_path).startswith(
+        "rank 1 has not called all_reduce number 7 of group 2 (TENSOR_PARALLEL) (last: number 6);"
+        " rank 3 has not called all_reduce number 7 of group 3 (TENSOR_PARALLEL) (last: number 6);"
+    )
+
+
+def test_a_rank_far_from_the_call_is_not_said_to_lack_it(tmp_path):
+    """The number that its dump has may be that of another group."""
+    dump_open(tmp_path, 0, [("2", "all_reduce", 7)], 6)
+    dump_open(tmp_path, 1, [], 2)
+    assert message_of(tmp_path).startswith("no rank is late: 1 rank waits in all_reduce number 7")

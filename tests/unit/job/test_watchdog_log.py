@@ -56,6 +56,15 @@ def test_a_rank_that_waits_in_an_earlier_call_is_late() -> None:
     log = "".join(caught(rank) + status(rank, 9) for rank in range(3))
     log += caught(3, 5, "BROADCAST") + status(3, 5, at=5)
     assert message(log).startswith(f"rank 3 had not called {WAITED}")
+    assert message(log).endswith("(last: number 5, in which it waited too)")
+
+
+def test_a_number_that_pytorch_did_not_set_is_unknown() -> None:
+    log = caught(0) + status(0, 7).replace(
+        "completed NCCL work: 6", "completed NCCL work: 94904856"
+    )
+    found = report(log)
+    assert found is not None and found.evidence[0].endswith("called up to 7, completed unknown")
 
 
 def test_ranks_that_write_nothing_are_named_in_their_group() -> None:
@@ -117,3 +126,12 @@ def test_show_prints_the_conclusion(tmp_path: Path, capfd: pytest.CaptureFixture
     file.write_text("epoch 1\n" + caught(0) + status(0, 9) + status(1, 6, at=6))
     assert guarded(["show", str(file)]) == 0
     assert capfd.readouterr().out.startswith("FAIL    rank 1 had not called ALLREDUCE of 1024")
+
+
+def test_lines_of_nccl_beside_it_hide_nothing(tmp_path, capfd) -> None:
+    """Most jobs that are watched have NCCL_DEBUG=INFO, whose lines alone have no call."""
+    file = tmp_path / "training.log"
+    log = "".join(caught(rank) + status(rank, 9) for rank in range(3)) + status(3, 6, at=6)
+    file.write_text(f"h1:80:91 [7] NCCL INFO misc/socket.cc:47 -> 3\n{log}")
+    guarded(["show", "--wide", str(file)])
+    assert capfd.readouterr().out.startswith("FAIL    rank 3 had not called ALLREDUCE of 1024")

@@ -59,6 +59,64 @@ def test_processes_that_ran_separately() -> None:
     assert result.findings[0].message.startswith("2 processes call themselves rank 0")
 
 
+def run_of(collective: str, *, rows: bool = True, after: str = "") -> str:
+    """The output of nccl-tests for a collective; without rows that of one that stands still."""
+    start = f"# Collective test starting: {collective}_perf\n"
+    table = modern(collective, 8).text
+    return start + HEADER.format(8) + EIGHT + (table if rows else "") + after
+
+
+TITLES = MODERN + "\n"
+FAILED = "node1: Test NCCL failure common.cu:401 'remote process exited / '\n"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (
+            run_of("alltoall", rows=False, after=TITLES + FAILED),
+            "alltoall_perf in this log failed before its first row: node1: Test NCCL failure",
+        ),
+        (
+            run_of("alltoall", rows=False, after=FAILED),
+            "alltoall_perf in this log failed before its first row: node1: Test NCCL failure",
+        ),
+        (
+            run_of("alltoall", rows=False, after=TITLES),
+            "alltoall_perf in this log has no row: it did not end, or its rows are missing",
+        ),
+    ],
+    ids=["failed", "failed at its start", "stands still"],
+)
+def test_a_run_without_a_row_is_not_lost_beside_another(place, broken, said) -> None:
+    whole = run_of("all_reduce")
+    result = read(broken + whole if place == "before" else whole + broken)
+    (found,) = [finding for finding in result.findings if finding.verdict is not Verdict.PASS]
+    assert found.message.startswith(said)
+    assert (result.spec.collective, result.world.ranks) == ("all_reduce", 8)
+
+
+def test_a_run_that_stands_still_in_its_start_is_not_lost() -> None:
+    result = read(run_of("all_reduce") + run_of("alltoall", rows=False))
+    assert "alltoall_perf in this log has no row" in result.findings[-1].message
+
+
+def test_rows_behind_an_average_are_of_another_run() -> None:
+    """People keep the rows and averages of a loop over settings."""
+    table = modern("all_reduce", 8)
+    kept = "".join(
+        f"### NCCL_PROTO={proto}\n{table.rows[-1]}\n# Avg bus bandwidth    : 1{number} \n"
+        for number, proto in enumerate(("LL", "LL128", "Simple"))
+    )
+    result = read(kept)
+    (several,) = [finding for finding in result.findings if finding.id == "log.tables"]
+    assert several.message == "the log holds 3 tables; this is the first"
+    assert "Avg bus bandwidth: 10" in str(result.findings)
+    last = read(kept, table=3)
+    assert len(last.rows) == 1 and "Avg bus bandwidth: 12" in str(last.findings)
+
+
 def test_a_failed_run_is_reported() -> None:
     end = " .. node1 pid 12345: Test failure common.cu:1126\n"
     result = read(modern("all_reduce", 8).text.replace(" \n#\n", " FAILED\n#\n") + end)

@@ -140,11 +140,12 @@ def test_hypercube_has_twelve_fields(make: Make, make_cell: Callable[..., Cell])
     assert (result.rows[0].op, result.rows[0].root, cells(result)[1].busbw) == ("", -1, 2e9)
 
 
-def test_lines_of_nccl_between_and_inside_rows(make: Make) -> None:
+@pytest.mark.parametrize("host", ["node1", "38dcf168f605"])  # and the id of a container
+def test_lines_of_nccl_between_and_inside_rows(make: Make, host: str) -> None:
     text = view("nccl-tests").render(make())
     start = text.index("    16.61")
-    noise = "node1:1386:1386 [0] NCCL INFO Channel 00/16 : 0 1\n"
-    glued = "node1:1386:1390 [1] NCCL INFO Connected all rings\n"
+    noise = f"{host}:1386:1386 [0] NCCL INFO Channel 00/16 : 0 1\n"
+    glued = f"{host}:1386:1390 [1] NCCL INFO Connected all rings\n"
     noisy = (
         noise
         + "NCCL version 2.28.9+cuda13.0\n"

@@ -187,6 +187,8 @@ def test_kernels_of_an_old_trace_are_counted_by_name():
     pattern = record(trace(nameless, kernel(30.0, **{"External id": 77, "correlation": 77})))
     assert not pattern.rows and pattern.header.gpu_time.unlisted_calls == 1
     assert "PyTorch 2.1 and older" in " ".join(pattern.header.notes)
+    both = record(*(trace(nameless, kernel(30.0), rank=rank) for rank in (0, 1)))
+    assert " ".join(both.header.notes).count("PyTorch 2.1 and older") == 1
 
 
 def test_merged_traces_of_several_ranks_are_separate():

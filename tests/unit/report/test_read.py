@@ -391,6 +391,17 @@ def test_files_of_rccl_tests(data: str) -> None:
         (b"\tGPU0\tNIC0\nGPU0\t X \tPXB\nNIC0\tPXB\t X \n\n  SYS  = PCIe\n", "nvidia-smi topo"),
         (b'{"start":{"connected":[],"version":"iperf 3.12"},"end":{}}', "iperf3"),
         (b'{"benchmark":"nixlbench","results":[]}', "nixlbench"),
+        (
+            b"[rank 3] Dispatch + combine bandwidth: 40.21 GB/s, avg_t=541.0 us, min_t=530.1 us\n",
+            "a test of DeepEP",
+        ),
+        (b"[tuning] Best combine: SMs 24, NVL chunk 4: 150.2 GB/s (NVL)\n", "a test of DeepEP"),
+        (b" - EP:  3/16 | dispatch: 57 GB/s (SO), 170 GB/s (SU), 800.0 us\n", "a test of DeepEP"),
+        (
+            b"Tensor Shape        Tensor Size    pynccl    Best (Speedup vs PyNccl)\n",
+            "a table of vLLM's benchmark_device_communicators.py",
+        ),
+        (b"   Name    Self CPU %    Self CPU   CPU total %\n", "a table of torch.profiler"),
     ],
 )
 def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:

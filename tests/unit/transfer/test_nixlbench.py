@@ -76,7 +76,22 @@ def test_titles_with_single_spaces_are_read() -> None:
     assert reader.read(joined).rows == reader.read(SEVERAL_PAIRS).rows
 
 
-@pytest.mark.parametrize("label", ["[2026-07-28T10:17:56.782Z] ", "0: ", "nid001 | "])
+@pytest.mark.parametrize("old", [False, True])
+def test_threads_follow_from_rate_and_time_where_the_configuration_is_left_out(old: bool) -> None:
+    """People paste the table alone. With the rate of several threads a request seems to take longer
+    than the bandwidth allows.
+    """
+    rows = [row(4096, 1, 0.027, 606.8, 400.0), row(8192, 1, 0.051, 642.5, 400.0)]
+    output = LEGACY if old else table(rows)
+    report = read.read(output.encode(), "pasted")
+    assert report is not None
+    assert [run.threads for run in report.runs] == [None if old else 4]
+    assert not [found for found in report.findings if found.id == "transfer.figures"]
+
+
+@pytest.mark.parametrize(
+    "label", ["[2026-07-28T10:17:56.782Z] ", "0: ", "nid001 | ", "[1,0]<stdout>:", "w-0|"]
+)
 def test_labels_of_launchers_stand_before_lines(label: str) -> None:
     output = nixlbench(4, 47)
     labeled = "".join(label + line for line in output.splitlines(keepends=True))

@@ -28,7 +28,7 @@ _HYDRA_ONE = (
 _SRUN_ONE = (
     "n N p A t w x c G J o e i m C d q D r M B F L S T W b accel-bind account acctg-freq bb bbf "
     "begin chdir cluster cluster-constraint clusters comment constraint container container-env "
-    "container-image container-mount-home container-mounts container-name container-workdir "
+    "container-image container-mounts container-name container-save container-workdir "
     "core-spec cores-per-socket cpu-bind cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot "
     "dependency distribution epilog error exclude export extra-node-info gid gpu-bind gpu-freq "
     "gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags het-group hint input "
@@ -70,7 +70,12 @@ _FLAGS = {
         " enable-recovery noprefix"
     ),
     "hydra": "genvall genvnone envall envnone print-rank-map prepend-rank",
-    "srun": "l label unbuffered overlap kill-on-bad-exit exact no-kill pty contiguous overcommit",
+    "srun": (
+        "l label unbuffered overlap kill-on-bad-exit exact no-kill pty contiguous overcommit"
+        " container-mount-home container-remap-root container-writable container-readonly"
+        " container-entrypoint no-container-mount-home no-container-remap-root"
+        " no-container-entrypoint"
+    ),
     "torchrun": "standalone",
 }
 KNOWN_OPTIONS = {

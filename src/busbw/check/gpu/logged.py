@@ -22,7 +22,7 @@ _REGISTERS = re.compile(r"on link \d+ ?\(((?:0x[0-9a-f]+(?:, )?){7})\)", re.IGNO
 _HARMLESS_BITS: dict[int, tuple[int, ...]] = {0: (0, 23, 30), 4: (20, 23, 26, 29)}
 _SECONDARY_BITS: dict[int, tuple[int, ...]] = {0: (1, 20), 3: (16, 17)}
 CATALOG = "NVIDIA's Xid catalog"
-_RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
+_RECOVERY = re.compile(r" to 0x([0-9a-f]{1,8}) \(([^)]+)\)", re.IGNORECASE)
 _PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
 _RELOADED = re.compile(
     r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)"
@@ -130,7 +130,13 @@ def _link_word(xid: LoggedXid) -> str:
 def recovery(text: str) -> str:
     """The action that a line of Xid 154 asks for: `GPU Reset Required`; '' if it names none."""
     match = _RECOVERY.search(text)
-    return match[1] if match else ""
+    return match[2] if match else ""
+
+
+def recovery_number(text: str) -> int | None:
+    """Its nvmlDeviceGpuRecoveryAction_t; None if it names none."""
+    match = _RECOVERY.search(text)
+    return int(match[1], 16) if match else None
 
 
 def of_device(subject: str, judged: list[JudgedErrors]) -> Finding:

@@ -18,6 +18,7 @@ from busbw.check.gpu.logged import (
     events,
     of_device,
     recovery,
+    recovery_number,
     resets,
 )
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu
@@ -117,7 +118,10 @@ def _judge_xid(event: LoggedErrors, log_resets: Resets, gpu: GpuHealth | None) -
     action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
     if action:
         remark = f": {action}{remark}"
-        fix = f"drain the host first; {action.lower()}"
+        number = recovery_number(event.line.text) or 0
+        _, steps = ACTIONS.get(number, ("", fix))
+        asked = EFFECTS_OF_ACTIONS.get(number)
+        fix = row.fix(f"{event.bus}.0", asked) if asked else filled(steps, gpu=f"{event.bus}.0")
     return JudgedErrors(verdict, text + remark, fix, event)
 
 
@@ -299,6 +303,8 @@ ACTIONS = {
     ),
     7: ("a reboot of the whole system", "drain the host and its chassis, and power it off and on"),
 }
+# Of those in the log: busbw notes a reset there (core/xids.py), so that it is known to be over.
+EFFECTS_OF_ACTIONS = {1: Effect.RESET, 2: Effect.REBOOT, 4: Effect.RESET}
 
 RECOVERY_ACTION = CheckRow(
     id="BW260",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from busbw.core.finding import Verdict
 from busbw.core.pattern_weights import ranks_text
-from busbw.job.diagnose import by_call
 from busbw.job.live.parts import doing_lines
 from busbw.job.live.types import JobLook, LiveRank, LiveVerdict
 from busbw.job.live.words import stack_command
+from busbw.job.stalls import by_call
 from busbw.pattern.pending_collective import Outstanding
 
 LEFT = "missing"

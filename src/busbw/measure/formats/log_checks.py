@@ -7,7 +7,7 @@ with the ranks, and it reports the verdicts of the log.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from busbw.core.collectives import Collective
 from busbw.core.finding import (
@@ -17,6 +17,7 @@ from busbw.core.finding import (
     LOG_FIGURES,
     LOG_RANKS,
     LOG_ROWS,
+    LOG_TABLES,
     RunFinding,
     Verdict,
 )
@@ -30,6 +31,7 @@ from busbw.measure.formats.log_collective import (
     ratio,
     ratio_text,
 )
+from busbw.measure.formats.read_nccl_tests_log import LoggedTable
 from busbw.measure.formats.read_nccl_tests_rows import Read
 
 MIN_BYTES, MIN_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
@@ -234,6 +236,19 @@ def other_tables(bad: Sequence[int]) -> list[RunFinding]:
     numbers = ", ".join(map(str, bad))
     message = f"wrong data or a failure in another table of the log: {numbers}"
     return [RunFinding(LOG_FAILED, Verdict.FAIL, message, "", f"see it with --table {bad[0]}")]
+
+
+def without_rows(runs: Iterable[LoggedTable]) -> Iterator[RunFinding]:
+    """A finding for each other run of the log that has no row."""
+    for run in runs:
+        name = run.facts.get("program", "another run")
+        errors = run.errors + run.failures
+        if errors:
+            message = f"{name} in this log failed before its first row: {errors[0]}"
+            yield RunFinding(LOG_FAILED, Verdict.FAIL, message, "; ".join(errors[1:4]))
+        elif not run.unread:
+            message = f"{name} in this log has no row: it did not end, or its rows are missing"
+            yield RunFinding(LOG_TABLES, Verdict.WARN, message, "", "use the whole log")
 
 
 def failed(average_failed: bool, failures: Sequence[str]) -> list[RunFinding]:

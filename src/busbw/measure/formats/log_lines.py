@@ -27,10 +27,13 @@ CLOSING = {"{": "}", "[": "]"}
 # A string, which may be cut off, or what separates values.
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)
 # NCCL's own messages, which may stand between rows and inside one.
-NCCL_LINE = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL"
-    r" (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
-)
+_TIME = r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?"
+_MESSAGE = r":\d+:\d+ (?:\[\d+\] )?NCCL (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
+NCCL_LINE = re.compile(rf"{_TIME}[A-Za-z][\w.-]{{0,252}}{_MESSAGE}")
+# Such a line of a host whose name begins with a digit, as the ids of containers do. Inside a row it
+# cannot be told from the figure before it, if the host is not known.
+_DIGIT_HOST = re.compile(rf"{_TIME}(\d[\w.-]{{0,252}}){_MESSAGE}")
+_MOST_HOSTS = 1024
 MAX_LABELS, LONGEST_LABEL = 16, 300
 # Longer lines are left out: none of these programs prints any, and some patterns would take the
 # square of the characters.
@@ -114,6 +117,24 @@ KINDS: tuple[ForeignFile, ...] = (
         "busbw link, which tests every pair of hosts",
     ),
     ForeignFile(
+        re.compile(
+            rb"\b(?:[Dd]ispatch|[Cc]ombine)(?: \+ combine)?(?: bandwidth)?: [\d.]+ GB/s"
+            rb"|\[tuning\] (?:Best )?(?:dispatch|combine|SMs)\b"
+        ),
+        "output of a test of DeepEP",
+        "busbw moe measures dispatch and combine; docs/how-to/moe-dispatch.md compares the two",
+    ),
+    ForeignFile(
+        re.compile(rb"Tensor Shape +Tensor Size +\w"),
+        "a table of vLLM's benchmark_device_communicators.py",
+        "busbw backends measures vLLM's all-reduces beside the others",
+    ),
+    ForeignFile(
+        re.compile(rb"\bName +Self C(?:PU|UDA) %"),
+        "a table of torch.profiler, without the bytes of calls",
+        'give its trace: prof.export_chrome_trace("trace.json")',
+    ),
+    ForeignFile(
         re.compile(rb"(?i)\bnixl_?bench"),
         "a file about nixlbench, without its table",
         "give what nixlbench prints",
@@ -190,8 +211,19 @@ def own_lines(text: str) -> list[str]:
     lines = [_without_end(line) for line in colorless if len(line) <= MAX_LINE_LENGTH]
     label = _label_pattern(lines) or _RANK_LABEL
     lines = [_without_label(line, label) for line in lines]
-    without_nccl = [NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines]
+    message = _message_pattern(lines)
+    without_nccl = [message.sub("", line) if "NCCL " in line else line for line in lines]
     return "".join(without_nccl).splitlines()
+
+
+def _message_pattern(lines: list[str]) -> re.Pattern[str]:
+    """A pattern of NCCL's messages, also from hosts that begin lines with names like 38dcf168."""
+    found = (_DIGIT_HOST.match(line) for line in lines if "NCCL " in line)
+    hosts = sorted({match[1] for match in found if match})[:_MOST_HOSTS]
+    if not hosts:
+        return NCCL_LINE
+    names = "|".join(map(re.escape, hosts))
+    return re.compile(rf"{_TIME}(?:{names}){_MESSAGE}|{NCCL_LINE.pattern}")
 
 
 def _without_label(line: str, label: re.Pattern[str]) -> str:

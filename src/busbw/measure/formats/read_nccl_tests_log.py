@@ -88,16 +88,29 @@ class LoggedTable:
     failures: list[str] = field(default_factory=list)
 
     @property
+    def broken(self) -> bool:
+        """Whether it failed or stood still before its first row, or its rows are missing."""
+        return not self.rows and bool(self._begun or self.devices)
+
+    @property
+    def _begun(self) -> bool:
+        return bool(self.rows or self.titles or self.errors or self.failures)
+
+    @property
     def concluded(self) -> bool:
         """Whether a line was read that stands behind the table."""
         return any(name in self.facts for name in CONCLUSIONS)
 
+    def goes_on(self, line: str) -> bool:
+        """Whether a row stands behind the average: that of a run of which rows alone were kept."""
+        return bool(self.rows) and starts_row(line) and parse(line, self.titles) is not None
+
     def ends_before(self, line: str) -> bool:
         """Whether the line is of another run."""
         if self.concluded:
-            return bool(START.search(line) or columns(line) or DEVICE.search(line))
-        begun = self.titles is not None or bool(self.rows)
-        return (begun and START.search(line) is not None) or (
+            begins = START.search(line) or columns(line) or DEVICE.search(line)
+            return bool(begins or self.goes_on(line))
+        return (self._begun and START.search(line) is not None) or (
             bool(self.rows) and columns(line) is not None
         )
 
@@ -156,13 +169,15 @@ def _take_facts(run: LoggedTable, line: str) -> None:
 
 
 def runs(text: str) -> Iterator[LoggedTable]:
-    """The runs of a log, in their order. The last may have an average and no row."""
+    """The runs of a log, in their order, also without a row if they failed; the last may have an
+    average alone.
+    """
     run, command, before = LoggedTable(), "", ""
     for line in log_lines.own_lines(text):
         if run.ends_before(line):
-            if run.rows or run.unread:
+            if run.rows or run.unread or run.broken:
                 yield run
-            run = LoggedTable()
+            run = LoggedTable(titles=run.titles if run.goes_on(line) else None)
         nccom = NCCOM.search(line) if "nccom-test" in line else None
         if nccom:
             command = f"{reading.collective_of(nccom[1])}_test"
@@ -174,5 +189,5 @@ def runs(text: str) -> Iterator[LoggedTable]:
             run.facts.setdefault("program", command.rsplit("/", 1)[-1])
         _take(run, line, before)
         before = line
-    if run.rows or run.unread or "average" in run.facts:
+    if run.rows or run.unread or run.broken or "average" in run.facts:
         yield run

@@ -245,10 +245,16 @@ def _no_table(found: list[LoggedTable]) -> UsageError:
             f" first is: {unread[0][:100]}",
             "give the log as nccl-tests printed it",
         )
-    if found:
+    errors = [error for run in found for error in run.errors + run.failures]
+    if errors:
         return UsageError(
-            f"nccl-tests text: it states an average of {found[0].facts['average']} GB/s, and no row"
-            " of a table",
+            f"nccl-tests text: no row of a table in it, and a failure: {errors[0]}",
+            "NCCL_DEBUG=WARN in a new run: NCCL then says why",
+        )
+    averages = [run.facts["average"] for run in found if "average" in run.facts]
+    if averages:
+        return UsageError(
+            f"nccl-tests text: it states an average of {averages[0]} GB/s, and no row of a table",
             NO_TABLE,
         )
     return UsageError("nccl-tests text: no row of a table in it", NO_TABLE)
@@ -270,6 +276,8 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
             f"give a number from 1 to {len(tables)}",
         )
     result = _result(tables[(table or 1) - 1], collective)
+    if table is None:
+        result.findings += log_checks.without_rows(run for run in all_runs if run.broken)
     if len(tables) > 1 and table is None:
         message = f"the log holds {len(tables)} tables; this is the first"
         evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in tables)}"

@@ -9,13 +9,12 @@ Source: c10d/FlightRecorder.hpp.
 """
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import msgspec
 
 from busbw.core.pattern import key
-from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, ObservedCall
@@ -101,6 +100,17 @@ def members(configured: dict[str, Any], group: str) -> list[int]:
     return [int(rank) for rank in re.findall(r"\b\d{1,9}\b", str(config.get("ranks", "")))]
 
 
+def has_ended(entry: dict[str, Any]) -> bool:
+    """Gloo's entries stay `scheduled`; they are retired when they end."""
+    return entry.get("state") == "completed" or bool(entry.get("retired"))
+
+
+def lists_only_open(entries: Sequence[Any]) -> bool:
+    """Whether a dump was made without the calls that had ended, of which it lists none."""
+    read = [entry for entry in entries if isinstance(entry, dict)]
+    return bool(read and read[0].get("record_id")) and not any(map(has_ended, read))
+
+
 def _is_entry(value: Any) -> bool:
     return isinstance(value, dict) and "profiling_name" in value
 
@@ -113,7 +123,7 @@ class _FlightRecorderReader:
         self._entries = dump.get("entries", [])
         self._configured = groups_of(dump)
         self._calls: list[tuple[Hashable, ObservedCall]] = []
-        self._running = 0
+        self._running = False
         collector.header.nccl = collector.header.nccl or str(
             dump.get("comm_lib_version") or dump.get("nccl_version") or ""
         )
@@ -131,16 +141,17 @@ class _FlightRecorderReader:
                 )
         for _, call in self._calls:
             collector.add_call(self._rank, call)
-        lost = self._lost_calls()
-        if lost > 0:
+        if lists_only_open(self._entries):
+            collector.add_note("calls that had ended are not in dumps that list only open calls")
+        elif (lost := self._lost_calls()) > 0:
             collector.add_lost("the ring buffer", self._rank, lost)
             collector.add_note(
                 "the ring buffer was full: the first calls are lost; raise TORCH_FR_BUFFER_SIZE"
             )
         if self._running:
             collector.add_note(
-                f"rank {self._rank}: {counted(self._running, 'call')} had not ended when the dump"
-                " was made"
+                "calls had not ended when the dumps were made; busbw check job --flight-recorder"
+                " FOLDER says whom their ranks waited for"
             )
 
     def _lost_calls(self) -> int:
@@ -188,7 +199,7 @@ class _FlightRecorderReader:
         duration = entry.get("duration_ms")
         if isinstance(duration, int | float) and 0 <= duration < 1e9:
             setattr(call, "cpu_us" if backend in _ON_CPU else "gpu_us", 1e3 * duration)
-        self._running += entry.get("retired") is False and entry.get("state") != "completed"
+        self._running |= not has_ended(entry)
 
     def _group_calls(self, numbers: Hashable) -> None:
         """The calls before an entry `coalesced` that have its numbers were one group."""

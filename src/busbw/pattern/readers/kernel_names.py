@@ -42,6 +42,8 @@ class _KernelName(NamedTuple):
 
 _FUNCTION = r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all(?:v|_?base)?|broadcast"
 _ROWS = (
+    # NCCL's contrib/nccl_ep: nccl_ep_jit_ht_dispatch_kernel, nccl_ep::internode_ll::dispatch
+    _KernelName(r"\bnccl_ep(?:::|_)", "NCCL EP"),
     # ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_..., ncclSymkDevKernel_..., NCCL 2.4's
     # ncclAllReduceRingLLKernel_sum_f32; MSCCL's are part of RCCL
     _KernelName(r"\b(?:[nr]ccl|msccl)\w*kernel", NCCL),
@@ -52,6 +54,7 @@ _ROWS = (
     _KernelName(r"\ballgather_(?:lastdim|vec)", _AITER, "all_gather"),
     # SGLang: jit_kernel/csrc/distributed
     _KernelName(r"^all_reduce_(?:one|two)_shot_\w*kernel", _SGLANG, "all_reduce"),
+    _KernelName(r"\buccl(?:::|_)", "UCCL"),
     # DeepEP: csrc/kernels, also in copies whose outer namespace has another name
     _KernelName(
         r"\b(?:deep_ep|hybrid_ep|internode(?:_ll)?|intranode)::"
@@ -63,7 +66,6 @@ _ROWS = (
     _KernelName(r"\bnixl_ep::", "NIXL EP"),
     _KernelName(r"\bmooncake::(?:\w+::)*(?:dispatch|combine)", "Mooncake EP"),
     _KernelName(r"\bmori::|\bEp(?:Dispatch|Combine)\w*Kernel", "MORI"),
-    _KernelName(r"\buccl(?:::|_)", "UCCL"),
     _KernelName(r"\bpplx\w*::|\ba2a_(?:dispatch|combine)_(?:send|recv)", _PPLX),
     # TensorRT-LLM: kernels/communicationKernels, mnnvl; FlashInfer: comm/trtllm_*.cuh
     _KernelName(r"\bmoe_?a2a|\bmoe_?all_?to_?all|\bmoe_comm\w*::", _TRTLLM, "alltoallv"),

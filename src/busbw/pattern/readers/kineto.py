@@ -145,8 +145,8 @@ class _KinetoReader:
         untimed = sum(call.gpu_us is None for call in self._found)
         if self._nameless and not self._found:
             self._collector.add_note(
-                f"{name}: its {CALL} do not name the collective, as PyTorch 2.1 and older write"
-                " them: kernels are counted by name"
+                f"{CALL} does not name the collective, as PyTorch 2.1 and older write it: kernels"
+                " are counted by name"
             )
         elif not calls and not self._on_gpu:
             self._collector.add_note(
