@@ -99,7 +99,10 @@ class Communicator:
     def begin_average(self, part: torch.Tensor, *, async_op: bool = True) -> Work:
         """Start `average` without waiting for its end."""
         if self.staging is not None and self.size == 2 and part.nbytes <= STAGED_AVERAGE:
-            part.copy_(mean(self.all_gather(part)).view_as(part))
+            average = mean(self.all_gather(part))
+            if self.failed is not None:  # on a GPU the host learns of it later
+                average = torch.where(self.failed != 0, torch.nan, average)
+            part.copy_(average.view_as(part))
             return _Done()
         op = dist.ReduceOp.SUM
         if part.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):

@@ -57,14 +57,18 @@ def make(lab: Lab) -> None:
         limit(host, lab.spec.shape_of(host.name))
     if any(lab.spec.shape_of(host.name) != Shape() for host in lab.hosts):
         usable = sorted(os.sched_getaffinity(0))
-        for host in lab.hosts:
-            _keep_order(host.namespace, host.cores or usable)
+        kept = [_keep_order(host.namespace, host.cores or usable) for host in lab.hosts]
         if lab.switch:
-            _keep_order(lab.switch, usable)
+            kept.append(_keep_order(lab.switch, usable))
+        if not all(kept):
+            lab.notes.append(
+                "packets of a connection may arrive out of order: receive packet steering"
+                " (rps_cpus) cannot be set here"
+            )
 
 
-def _keep_order(namespace: str, cores: Sequence[int]) -> None:
-    """Let one of these cores receive all packets of a connection, where the kernel can.
+def _keep_order(namespace: str, cores: Sequence[int]) -> bool:
+    """Let one of these cores receive all packets of a connection; False if that is not possible.
 
     The queue of a limited interface is emptied by whichever core is there, and a veth pair leaves a
     packet to that core. Packets then overtake each other, and TCP sends again what is not lost and
@@ -75,11 +79,12 @@ def _keep_order(namespace: str, cores: Sequence[int]) -> None:
         "mount -n -t sysfs sysfs /sys",
         f"for file in {files}; do echo {cpu_mask(cores)} > $file; done",
     ]
-    subprocess.run(
+    done = subprocess.run(
         [*enter_network(namespace), "sh", "-c", " && ".join(commands)],
         stderr=subprocess.DEVNULL,
         check=False,
     )
+    return done.returncode == 0
 
 
 def cpu_mask(cpus: Iterable[int]) -> str:
