@@ -98,18 +98,18 @@ class LoggedTable:
 
     @property
     def concluded(self) -> bool:
-        """Whether a line was read that stands behind the table."""
+        """Whether a line was read that follows the table."""
         return any(name in self.facts for name in CONCLUSIONS)
 
-    def goes_on(self, line: str) -> bool:
-        """Whether a row stands behind the average: that of a run of which rows alone were kept."""
+    def is_of_next_run(self, line: str) -> bool:
+        """Whether the line is a row after the average: of a further run without its titles."""
         return bool(self.rows) and starts_row(line) and parse(line, self.titles) is not None
 
     def ends_before(self, line: str) -> bool:
         """Whether the line is of another run."""
         if self.concluded:
             begins = START.search(line) or columns(line) or DEVICE.search(line)
-            return bool(begins or self.goes_on(line))
+            return bool(begins or self.is_of_next_run(line))
         return (self._begun and START.search(line) is not None) or (
             bool(self.rows) and columns(line) is not None
         )
@@ -177,7 +177,7 @@ def runs(text: str) -> Iterator[LoggedTable]:
         if run.ends_before(line):
             if run.rows or run.unread or run.broken:
                 yield run
-            run = LoggedTable(titles=run.titles if run.goes_on(line) else None)
+            run = LoggedTable(titles=run.titles if run.is_of_next_run(line) else None)
         nccom = NCCOM.search(line) if "nccom-test" in line else None
         if nccom:
             command = f"{reading.collective_of(nccom[1])}_test"
