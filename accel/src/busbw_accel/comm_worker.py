@@ -9,16 +9,16 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 
 from busbw.core.errors import UsageError
-from busbw_accel.codecs import codec_for
+from busbw_accel.codecs import codec_for, coder
 from busbw_accel.codecs.base import poison_if_failed, ring_bytes
-from busbw_accel.communicator import Communicator, Work
+from busbw_accel.communicator import Bytes, Communicator, Work
 from busbw_accel.heartbeat import Heartbeat
 from busbw_accel.mesh import Mesh
 from busbw_accel.methods import DENSE
@@ -32,22 +32,53 @@ COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # Bytes of a piece in two dimensions. CPUs have no launch cost, so smaller pieces overlap better
 # (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
+# Exchanges whose number of bytes is not read, so that the host does not wait for a GPU.
+UNREAD = 256
 _Job = Callable[[], bool]  # returns False to stop the thread
 # Seconds that an exit without close() waits for exchanges, such as one of local steps with `delay`;
 # fewer after an exception, since the other ranks may wait for this one.
 EXIT_S, FAILED_EXIT_S = 60.0, 5.0
 
 
-@dataclass(slots=True)
 class Traffic:
     """Bytes that this rank has sent, and the number of buckets.
 
     Bytes are those of a ring where the library chooses the algorithm.
     """
 
-    inside: int = 0  # bytes to the ranks of its row, in two dimensions
-    across: int = 0  # bytes that left the host in all other exchanges
-    buckets: int = 0
+    def __init__(self) -> None:
+        self.inside = 0  # bytes to the ranks of its row, in two dimensions
+        self.buckets = 0
+        self._across = 0
+        self._lock = threading.Lock()
+        # Numbers in host memory, and the events after which they are there.
+        self._later: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
+
+    @property
+    def across(self) -> int:
+        """Bytes that left the host in all other exchanges. May wait for a GPU."""
+        with self._lock:
+            self._read(0)
+            return self._across
+
+    def add_across(self, nbytes: Bytes) -> None:
+        """Count bytes that leave the host. On a GPU they are known after the current stream."""
+        with self._lock:
+            if isinstance(nbytes, torch.Tensor) and nbytes.is_cuda:
+                number = nbytes.to("cpu", non_blocking=True)
+                self._later.append(
+                    (number, torch.cuda.current_stream(nbytes.device).record_event())
+                )
+                self._read(UNREAD)
+            else:
+                self._across += int(nbytes)
+
+    def _read(self, but: int) -> None:
+        """Read all numbers but so many of the last."""
+        while len(self._later) > but:
+            number, there = self._later.popleft()
+            there.synchronize()
+            self._across += int(number)
 
 
 class CommWorker:
@@ -224,7 +255,8 @@ class CommWorker:
         """
         try:
             self._owned.check()
-        except RuntimeError as error:
+            coder.check()
+        except (RuntimeError, ValueError) as error:
             raise self._explain(error) from error
 
     def close(self) -> None:
@@ -242,7 +274,8 @@ class CommWorker:
         self._stop_thread()
         try:
             self._owned.close()
-        except RuntimeError as error:
+            coder.check()
+        except (RuntimeError, ValueError) as error:
             if self._failure is None:
                 raise self._explain(error) from error
         finally:
@@ -289,7 +322,7 @@ class CommWorker:
         self.traffic.buckets += 1
         if method == DENSE and not two_d:
             codec = codec_for(DENSE, self.settings)
-            self.traffic.across += codec.exchange(flat, self.mesh.world, {}, 0)
+            self.traffic.add_across(codec.exchange(flat, self.mesh.world, {}, 0))
             return
         inside, across = (self.mesh.inside, self.mesh.across) if two_d else (None, None)
         fresh = BucketState(
@@ -319,7 +352,7 @@ class CommWorker:
             gradient, world, len(set(self.mesh.hosts)), self.settings.wire, self._room
         )
         result = average.result()
-        self.traffic.across += average.across
+        self.traffic.add_across(average.across)
         return result
 
     def _cut(self, flat: torch.Tensor, inside: Communicator | None) -> tuple[BucketPiece, ...]:
@@ -336,7 +369,9 @@ class CommWorker:
     def _exchange(self, flat: torch.Tensor, method: str, bucket: BucketState) -> None:
         codec, inside = codec_for(method, self.settings, bucket.shapes), bucket.inside
         if inside is None:
-            self.traffic.across += codec.exchange(flat, bucket.across, bucket.states[0], self.step)
+            self.traffic.add_across(
+                codec.exchange(flat, bucket.across, bucket.states[0], self.step)
+            )
             poison_if_failed(flat, bucket.across)
             return
         # All pieces are summed inside first: later sums overlap with the exchange across.
@@ -345,7 +380,7 @@ class CommWorker:
         ended = []
         for (full, shard, work), state in zip(begun, bucket.states, strict=True):
             work.wait()
-            self.traffic.across += codec.exchange(shard, bucket.across, state, self.step)
+            self.traffic.add_across(codec.exchange(shard, bucket.across, state, self.step))
             poison_if_failed(shard, bucket.across)
             ended.append(inside.begin_all_gather(full, shard))
             self.traffic.inside += ring_bytes(full.numel() * full.element_size(), inside.size)

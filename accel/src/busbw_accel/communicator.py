@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,10 @@ PIECE, PIECES_AT_ONCE = 1 << 20, 2
 # Averages of at most so many bytes between two ranks take host staging where there is one, with the
 # same bits. Both rounds of the backend's all-reduce would queue behind what host staging sends.
 STAGED_AVERAGE = 1 << 20
+
+
+# A number of bytes; a tensor of one element if only a GPU knows it yet.
+Bytes: TypeAlias = int | torch.Tensor
 
 
 class Work(Protocol):
@@ -73,14 +77,14 @@ class Communicator:
         """This communicator without a network."""
         return dataclasses.replace(self, group=None, staging=None)
 
-    def ring(self, nbytes: int) -> int:
+    def ring(self, nbytes: Bytes) -> Bytes:
         """This rank's share of the bytes that leave its host when each rank sends `nbytes`.
 
         The ranks form a ring, which leaves each host once.
         """
         return nbytes // self.local if self.local < self.size else 0
 
-    def direct(self, nbytes: int) -> int:
+    def direct(self, nbytes: Bytes) -> Bytes:
         """Bytes that leave the host if this rank sends `nbytes` evenly to all other ranks."""
         return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
@@ -140,6 +144,23 @@ class Communicator:
             dist.all_to_all_single(received, rows, group=self.group)
         return received
 
+    def swap(self, messages: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Send each other rank its row of `messages` (uint8), or the only row to all of them.
+
+        `lengths` (int64, on the device of the messages): how many bytes of each row are to arrive,
+        a multiple of 8; 0 of the row of this rank itself. A backend gets as many of each row as the
+        longest of all ranks has, for which the host waits. Host staging waits for nothing.
+
+        Returns the rows of all ranks [size, bytes]. Bytes past a row's length are undefined, and so
+        is the row of this rank itself.
+        """
+        if self.staging is not None:
+            return self.staging.swap(messages, lengths)
+        if self.group is not None:
+            longest = int(self.all_gather(lengths.amax().view(1)).max())
+            messages = messages[:, :longest].contiguous()
+        return self.all_gather(messages[0]) if len(messages) == 1 else self.all_to_all(messages)
+
     def all_to_all_uneven(
         self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]
     ) -> torch.Tensor:
@@ -197,12 +218,12 @@ class Communicator:
         return shard, work
 
 
-def mean(rows: torch.Tensor) -> torch.Tensor:
+def mean(rows: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
     """The average of rows, at least in fp32, summed in their order.
 
     They are divided first, as in DDP, because a sum may overflow.
     """
-    wide = torch.promote_types(rows.dtype, torch.float32)
+    wide = torch.promote_types(rows[0].dtype, torch.float32)
     total = rows[0].to(wide) / len(rows)
     for row in rows[1:]:
         total += row.to(wide) / len(rows)

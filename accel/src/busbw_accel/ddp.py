@@ -127,9 +127,8 @@ class Attached(Attachment):
 
     def _begin_average(self, flat: torch.Tensor, *, async_op: bool = True) -> Work:
         world = self.worker.mesh.world
-        self.worker.traffic.across += world.ring(
-            ring_bytes(flat.numel() * flat.element_size(), world.size)
-        )
+        sent = ring_bytes(flat.numel() * flat.element_size(), world.size)
+        self.worker.traffic.add_across(world.ring(sent))
         return world.begin_average(flat, async_op=async_op)
 
     def _exchange_1d_separately(self, gradient: Gradient, one_dim: list[int]) -> None:

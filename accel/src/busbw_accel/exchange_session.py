@@ -11,9 +11,17 @@ _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 
 
 class PeerBuffers(ctypes.Structure):
-    """Send and receive buffers for one peer: addresses and bytes."""
+    """Send and receive buffers for one peer: addresses and bytes, and where it stands how many of
+    them to send (None: all).
+    """
 
-    _fields_ = (("send", _Pointer), ("send_len", _Size), ("recv", _Pointer), ("recv_len", _Size))
+    _fields_ = (
+        ("send", _Pointer),
+        ("send_len", _Size),
+        ("recv", _Pointer),
+        ("recv_len", _Size),
+        ("send_now", _Pointer),
+    )
 
 
 class Numbers(ctypes.Structure):
@@ -78,17 +86,26 @@ class ExchangeSession:
             raise RuntimeError(self._text.message())
 
     def post(
-        self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int
+        self,
+        parts: Sequence[tuple[int, int, int | None]],
+        nbytes: int,
+        chunk: int,
+        numbers: Numbers,
+        base: int,
     ) -> int:
         """Start an exchange of `nbytes` with each peer. Returns its number of chunks.
 
-        `parts`: the addresses to send from and to receive at, for each peer. Chunk i is sent once
-        the counter `ready` exceeds `base` by more than i. The counter `done` counts completed
-        chunks in the same way.
+        `parts`: for each peer the addresses to send from and to receive at, and that of the number
+        of bytes to send (64 bits, read when the first chunk is ready), or None for all. Chunk i is
+        sent once the counter `ready` exceeds `base` by more than i. The counter `done` counts
+        completed chunks in the same way.
         """
         chunks = -(-nbytes // chunk)
         buffers = (PeerBuffers * len(parts))(
-            *[PeerBuffers(send, nbytes, receive, nbytes) for send, receive in parts]
+            *[
+                PeerBuffers(send, nbytes, receive, nbytes, send_now)
+                for send, receive, send_now in parts
+            ]
         )
         _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base)
         return chunks

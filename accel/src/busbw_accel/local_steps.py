@@ -183,7 +183,7 @@ class LocalSteps(Attachment):
                 if bucket.dense:
                     world.average(change)
                     sent = ring_bytes(change.nbytes, world.size)
-                    worker.traffic.across += world.ring(sent)
+                    worker.traffic.add_across(world.ring(sent))
                     worker.traffic.buckets += 1
                 else:
                     worker.exchange(change, bucket.names, bucket.shapes)

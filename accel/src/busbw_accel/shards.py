@@ -185,13 +185,15 @@ class ShardedSum(_Comm):
             if method == DENSE and (
                 settings.wire == "same" or input_tensor.dtype not in COMPRESSIBLE
             ):
-                self.worker.traffic.across += comm.ring((comm.size - 1) * output_tensor.nbytes)
+                sent = comm.ring((comm.size - 1) * output_tensor.nbytes)
+                self.worker.traffic.add_across(sent)
                 return comm.reduce_scatter(output_tensor, input_tensor, op, async_op=async_op)
             factor = _factor(op, comm.size)
             rows = input_tensor.view(comm.size, -1)
-            self.worker.traffic.across += codec_for(method, settings).reduce_scatter(
+            sent = codec_for(method, settings).reduce_scatter(
                 rows, output_tensor, comm, self._state(method, rows, comm), self.worker.step
             )
+            self.worker.traffic.add_across(sent)
         if factor != 1:
             output_tensor.mul_(factor)
         return None
@@ -241,12 +243,12 @@ class ShardedParameters(_Comm):
         )
         with self.worker.explaining():
             if not narrow or input_tensor.dtype not in COMPRESSIBLE:
-                self.worker.traffic.across += comm.ring((comm.size - 1) * input_tensor.nbytes)
+                sent = comm.ring((comm.size - 1) * input_tensor.nbytes)
+                self.worker.traffic.add_across(sent)
                 work = comm.begin_all_gather(output_tensor, input_tensor, async_op=async_op)
                 return work if isinstance(work, dist.Work) else None
-            self.worker.traffic.across += codec_for(method, settings).all_gather(
-                input_tensor, output_tensor, comm
-            )
+            sent = codec_for(method, settings).all_gather(input_tensor, output_tensor, comm)
+            self.worker.traffic.add_across(sent)
         return None
 
 

@@ -98,6 +98,17 @@ class HostStaging:
         )
         target_rows[self._rank].copy_(source_rows[self._rank])
 
+    def swap(self, messages: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """As `Communicator.swap`. The host does not wait for the lengths."""
+        received = messages.new_empty(len(self._peers) + 1, messages.shape[1])
+        if len(messages) == 1:
+            sent = [messages[0]] * len(self._peers)
+        else:
+            sent = [messages[peer] for peer in self._peers]
+            lengths = torch.stack([lengths[peer] for peer in self._peers])
+        self._exchange(sent, [received[peer] for peer in self._peers], lengths)
+        return received
+
     @property
     def failed(self) -> torch.Tensor | None:
         """On the device, in stream order: not 0 if the last exchange failed.
@@ -133,26 +144,40 @@ class HostStaging:
         """The first chunk of each row, the second of each, ..."""
         return zip(*(row.split(self._chunk(row.numel())) for row in rows), strict=True)
 
-    def _exchange(self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]) -> None:
-        """Exchange with each peer. On a GPU it is ordered in the current stream."""
+    def _exchange(
+        self,
+        sent: Sequence[torch.Tensor],
+        received: Sequence[torch.Tensor],
+        lengths: torch.Tensor | None = None,
+    ) -> None:
+        """Exchange with each peer. On a GPU it is ordered in the current stream.
+
+        `lengths` (int64, on the device): so many bytes of each, or of all; None: all bytes.
+        """
         self.session.check()
         if received[0].numel():
             exchange = self._exchange_on_cpu
             if received[0].is_cuda:
                 exchange = self._exchange_on_stream
-            exchange(sent, received)
+            exchange(sent, received, lengths)
 
     def _exchange_on_cpu(
-        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+        self,
+        sent: Sequence[torch.Tensor],
+        received: Sequence[torch.Tensor],
+        lengths: torch.Tensor | None,
     ) -> None:
         lane = self._lane(None)
-        chunks = self._post(lane, sent, received)
+        chunks = self._post(lane, sent, received, lengths)
         lane.base = (lane.base + chunks) % _ROUND
         ctypes.c_uint32.from_address(lane.numbers.ready).value = lane.base
         self.session.wait(lane.numbers.done, lane.base)
 
     def _exchange_on_stream(
-        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+        self,
+        sent: Sequence[torch.Tensor],
+        received: Sequence[torch.Tensor],
+        lengths: torch.Tensor | None,
     ) -> None:
         lane = self._lane(torch.cuda.current_stream(received[0].device))
         assert lane.stream is not None
@@ -165,8 +190,11 @@ class HostStaging:
         within = lane.buffer(f"within {lane.turn}", length * len(received)).view(
             len(received), length
         )
+        if lengths is not None:  # in host memory before the first chunk is
+            known = lane.buffer("lengths", lengths.nbytes).view(lengths.dtype)
+            lengths = known.copy_(lengths, non_blocking=True)
         chunks = self._post(
-            lane, [out[at % len(different)] for at in range(len(sent))], list(within)
+            lane, [out[at % len(different)] for at in range(len(sent))], list(within), lengths
         )
         counts = [(lane.base + 1 + chunk) % _ROUND for chunk in range(chunks)]
         for count, sources, copies in zip(
@@ -198,12 +226,19 @@ class HostStaging:
         return self._lanes[stream]
 
     def _post(
-        self, lane: _StreamBuffers, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+        self,
+        lane: _StreamBuffers,
+        sent: Sequence[torch.Tensor],
+        received: Sequence[torch.Tensor],
+        lengths: torch.Tensor | None,
     ) -> int:
         """Returns the number of chunks."""
+        numbers: list[int | None] = [None] * len(sent)
+        if lengths is not None:
+            numbers = [lengths[at % len(lengths) :].data_ptr() for at in range(len(sent))]
         addresses = [
-            (source.data_ptr(), target.data_ptr())
-            for source, target in zip(sent, received, strict=True)
+            (source.data_ptr(), target.data_ptr(), number)
+            for source, target, number in zip(sent, received, numbers, strict=True)
         ]
         length = received[0].numel()
         return self.session.post(addresses, length, self._chunk(length), lane.numbers, lane.base)

@@ -14,12 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
 from busbw_accel.codecs import coder, exact
-from busbw_accel.codecs.base import State
 
 LENGTH = 10_007
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SPECIAL = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-40, -6e-8, 1.0, -1.0]
-STEPS, CODES_AGAIN = 500, 40
+STEPS = 500
 MORE_RANKS = 5  # times fewer steps: each step is an exchange with each rank
 LOST = 2  # the exchange in which a rank goes
 
@@ -54,7 +53,7 @@ def halves() -> dict[str, Any]:
     """A reduce-scatter and an all-gather: are the bits right, and how many bytes were sent, coded
     and uncoded.
     """
-    comm, coded_share = worker_of(settings(method="exact")).mesh.world, exact.MOST_SHARE
+    comm, coded_share = worker_of(settings(method="exact")).mesh.world, coder.MOST_SHARE
     codec, reports = exact.Exact(settings(method="exact")), {}
     length = LENGTH // comm.size  # rows begin anywhere
     for kind in FORMATS:
@@ -65,15 +64,14 @@ def halves() -> dict[str, Any]:
             every = torch.cat([row(kind, name, rank)[:length] for rank in range(comm.size)])
             report: dict[str, Any] = {"right": True, "kept": True}
             for coded in ("coded", "plain"):
-                exact.MOST_SHARE = coded_share if coded == "coded" else 0.0
-                state: State = {}
+                coder.MOST_SHARE = coded_share if coded == "coded" else 0.0
                 shard, gathered = (torch.empty_like(each).to(DEVICE) for each in (own, every))
-                summed = codec.reduce_scatter(rows.to(DEVICE), shard, comm, state, 0)
+                summed = codec.reduce_scatter(rows.to(DEVICE), shard, comm, {}, 0)
                 sent = codec.all_gather(own.to(DEVICE), gathered, comm)
                 report["right"] &= _alike(shard.cpu(), expected)
                 report["kept"] &= torch.equal(words(gathered), words(every))
-                report[coded] = [summed, sent]
-            exact.MOST_SHARE = coded_share
+                report[coded] = [int(summed), int(sent)]
+            coder.MOST_SHARE = coded_share
             reports[f"{kind} {name}"] = report
     return reports
 
@@ -91,20 +89,18 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
 
 def averages() -> dict[str, Any]:
     """Averages, coded and uncoded; whether rows were coded, and the bytes that were sent."""
-    reports, coded_share = {}, exact.MOST_SHARE
+    reports, coded_share = {}, coder.MOST_SHARE
     for kind in FORMATS:
         for name in ("gradient", "narrow", "special", "noise"):
             report: dict[str, Any] = {}
             results = []
             for coded in (True, False):
-                exact.MOST_SHARE = coded_share if coded else 0.0
+                coder.MOST_SHARE = coded_share if coded else 0.0
                 worker = worker_of(settings(method="exact"))
                 flat = row(kind, name, dist.get_rank()).to(DEVICE)
                 results.append(worker.average(flat, ["a"], [(LENGTH,)]).wait())
                 report["coded" if coded else "plain"] = worker.traffic.across
-                (bucket,) = worker.memory.lists()
-                report[f"kept {coded}"] = sorted(bucket.states[0])
-            exact.MOST_SHARE = coded_share
+            coder.MOST_SHARE = coded_share
             report["right"] = _alike(results[0].cpu(), average(kind, name))
             report["same"] = torch.equal(words(results[0]), words(results[1]))
             report["digest"] = digest(results[0].cpu().view(torch.uint8))
@@ -137,38 +133,32 @@ def _trained(**words: Any) -> tuple[str, int]:
 
 def trainings() -> dict[str, Any]:
     """The same training with coded gradients, with the same exchange uncoded, and with DDP's own."""
-    share, steps = exact.MOST_SHARE, exact.PROBE_STEPS
-    exact.PROBE_STEPS = CODES_AGAIN
-    coded = _trained(method="exact")
-    exact.MOST_SHARE = 0.0
+    coded, share = _trained(method="exact"), coder.MOST_SHARE
+    coder.MOST_SHARE = 0.0
     plain = _trained(method="exact")
-    exact.MOST_SHARE, exact.PROBE_STEPS = share, steps
+    coder.MOST_SHARE = share
     return {"coded": coded, "plain": plain, "ddp": _trained()}
-
-
-def one_rank_forgets() -> bool:
-    """One rank discards what it has kept: ranks still do the same."""
-    worker = worker_of(settings(method="exact"))
-    for worker.step in range(1, 5):
-        flat = row("bf16", "noise", dist.get_rank()).to(DEVICE)
-        worker.average(flat, ["a"], [(LENGTH,)]).wait()
-        if worker.step == 2 and dist.get_rank() == 0:
-            worker.memory.clear()
-    (bucket,) = worker.memory.lists()
-    return "plain_rows" in bucket.states[0]
 
 
 def damaged() -> str:
     """Bytes that are no coded row end the training with an error on the rank that gets them."""
     worker = worker_of(settings(method="exact"))
-    encode = coder.encode
-    coder.encode = lambda row: encode(row).fill_(255)
+    write = coder.write
+
+    def damaged_write(row: torch.Tensor, message: torch.Tensor, length: torch.Tensor) -> None:
+        write(row, message, length)
+        message[coder.PROLOGUE :] = 255
+
+    coder.write = damaged_write
     try:
         worker.average(row("bf16", "gradient", 0).to(DEVICE), ["a"], [(LENGTH,)]).wait()
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        worker.check()
     except RuntimeError as error:
         return str(error)
     finally:
-        coder.encode = encode
+        coder.write = write
     return ""
 
 

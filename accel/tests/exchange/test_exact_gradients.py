@@ -12,12 +12,11 @@ def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
     for name, report in results[0]["averages"].items():
         assert report["right"] and report["same"], name
         assert len({result["averages"][name]["digest"] for result in results}) == 1, name
-        plain = ["plain_rows", "plain_sum"] if ranks > 2 else ["plain_rows"]
-        assert report["kept False"] == plain, name
-        if name.endswith("noise"):
-            assert report["kept True"] == plain and report["coded"] == report["plain"], name
+        if name.endswith("noise"):  # of more than two ranks the last has a row with zeros behind it
+            least = 1.0 if ranks == 2 else 0.9
+            assert least * report["plain"] <= report["coded"] <= report["plain"], name
         elif name.startswith("bf16"):
-            assert not report["kept True"] and report["coded"] < 0.9 * report["plain"], name
+            assert report["coded"] < 0.9 * report["plain"], name
         else:
             assert report["coded"] <= report["plain"], name
     shares = {
@@ -54,11 +53,9 @@ def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_agree_whether_to_code_and_bytes_of_no_row_are_an_error(ranks, tmp_path):
-    scenarios = ["one_rank_forgets", "damaged"]
-    results = jobs.run(tmp_path, "exact_gradients", scenarios, ranks)
+def test_bytes_of_no_row_are_an_error(ranks, tmp_path):
+    results = jobs.run(tmp_path, "exact_gradients", ["damaged"], ranks)
     for result in results:
-        assert result["one_rank_forgets"]
         assert "an exchange failed at rank" in result["damaged"]
         assert "coded block" in result["damaged"]
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 
 from busbw_accel.codecs import kernels
-from busbw_accel.communicator import Communicator
+from busbw_accel.communicator import Bytes, Communicator
 from busbw_accel.methods import BLOCK
 from busbw_accel.settings import Settings
 
@@ -56,7 +56,7 @@ class Codec(ABC):
         self.settings, self.shapes = settings, shapes
 
     @abstractmethod
-    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> Bytes:
         """Replace `part` by its average over the ranks, with the same bits on every rank.
 
         `part` is one-dimensional, contiguous and floating, and has the same length on every rank.
@@ -70,7 +70,7 @@ class Codec(ABC):
 
     def reduce_scatter(
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
-    ) -> int:
+    ) -> Bytes:
         """Set `shard` to this rank's row of the average over the ranks.
 
         `rows` is contiguous and floating: [ranks, elements of `shard`]. It may be changed. `state`,
@@ -78,7 +78,7 @@ class Codec(ABC):
         """
         raise NotImplementedError
 
-    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
+    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> Bytes:
         """Set `gathered` to the shards of all ranks, with the same bits on every rank.
 
         It is flat, in the order of ranks. The own shard is as the other ranks receive it. Returns

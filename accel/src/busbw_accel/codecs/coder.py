@@ -1,6 +1,8 @@
-"""The coder of a row: Triton on GPUs; on CPUs busbw-native or, without it, torch.
+"""Messages of rows: Triton writes and reads them on GPUs; on CPUs busbw-native, or else torch.
 
-All give the same bytes, see `exponents`.
+A message begins with the number of bytes of the coded row (int64, in PROLOGUE bytes), which follow
+as in `exponents`. If coding does not pay, it is 0, and the elements follow as they are. On a GPU
+only the GPU knows which, and the host waits for nothing.
 """
 
 import ctypes
@@ -20,14 +22,86 @@ _FUNCTIONS = {
         (_Pointer, _Size, _Pointer, _Size, _Number, native.Room),
     ),
 }
+PROLOGUE = exponents.ALIGNMENT
+# Rows that are longer than this share of their elements are sent as they are: coding takes longer
+# than what it saves.
+MOST_SHARE = 0.95
+# Of each GPU: not 0 if a message that it has read was wrong, there and in the host's memory.
+_wrong: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
 
-def encode(row: torch.Tensor) -> torch.Tensor:
-    """The bytes of a row. On a GPU the host waits for their number."""
-    if kernels.usable(row):
+def message_bytes(row: torch.Tensor) -> int:
+    """The room of a message of `row`."""
+    return int(PROLOGUE + -(-row.nbytes // exponents.ALIGNMENT) * exponents.ALIGNMENT)
+
+
+def write(row: torch.Tensor, message: torch.Tensor, length: torch.Tensor) -> None:
+    """Fill `message` (uint8, as many as `message_bytes`) by a row.
+
+    `length` (int64, one element) is set to the bytes that are to be sent, a multiple of ALIGNMENT.
+    Those behind them are undefined.
+
+    Raises:
+        ValueError: a GPU has read a wrong message before, see `check`.
+    """
+    check()
+    number, content = message[:8].view(torch.int64), message[PROLOGUE:]
+    plain = content[: row.nbytes].view(row.dtype)
+    most = int(MOST_SHARE * row.nbytes)
+    if kernels.usable(row) and row.numel():
         from busbw_accel.codecs.kernels import exponents as triton_coder
 
-        return triton_coder.encode(row)
+        triton_coder.encode(row, content, plain, most, number, length)
+    else:
+        coded = _encoded(row)
+        pays = coded.numel() <= most
+        if pays:
+            content[: coded.numel()] = coded
+        else:
+            plain.copy_(row)
+        number.fill_(coded.numel() if pays else 0)
+        length.fill_(coded.numel() if pays else content.numel())
+    length += PROLOGUE
+
+
+def read(message: torch.Tensor, row: torch.Tensor) -> None:
+    """Fill `row` by a message of it.
+
+    Raises:
+        ValueError: it is no message of such a row. On a GPU elements become NaN instead, and
+            `check` raises later.
+    """
+    number, content = message[:8].view(torch.int64), message[PROLOGUE:]
+    plain = content[: row.nbytes].view(row.dtype)
+    if kernels.usable(row) and row.numel():
+        from busbw_accel.codecs.kernels import exponents as triton_coder
+
+        if row.device not in _wrong:
+            wrong = torch.zeros(1, dtype=torch.int32, device=row.device)
+            _wrong[row.device] = wrong, torch.zeros(1, dtype=torch.int32, pin_memory=row.is_cuda)
+        wrong, seen = _wrong[row.device]
+        triton_coder.decode(number, content, plain, row, wrong)
+        seen.copy_(wrong, non_blocking=True)
+        return
+    length = int(number)
+    if not 0 <= length <= content.numel():
+        raise ValueError(f"{length} bytes of coded blocks in a message of {content.numel()}")
+    if length:
+        _decode(content[:length], row)
+    else:
+        row.copy_(plain)
+
+
+def check() -> None:
+    """Raise ValueError, once, if a message that a GPU has read was wrong."""
+    for wrong, seen in _wrong.values():
+        if int(seen):
+            wrong.zero_()
+            seen.zero_()
+            raise ValueError("the lengths of coded blocks do not match their headers")
+
+
+def _encoded(row: torch.Tensor) -> torch.Tensor:
     library = None if row.is_cuda or not row.numel() else _library()
     if library is None:
         return exponents.encode(row)
@@ -41,13 +115,7 @@ def encode(row: torch.Tensor) -> torch.Tensor:
     return coded[:length]
 
 
-def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
-    """Fill `row` by the elements of its bytes, as `exponents.decode` does."""
-    if kernels.usable(row):
-        from busbw_accel.codecs.kernels import exponents as triton_coder
-
-        triton_coder.decode(coded, row)
-        return
+def _decode(coded: torch.Tensor, row: torch.Tensor) -> None:
     library = None if row.is_cuda or not row.numel() else _library()
     if library is None:
         exponents.decode(coded, row)

@@ -21,7 +21,7 @@ from busbw_accel.codecs.base import (
     row_bytes,
     sum_rows,
 )
-from busbw_accel.communicator import Communicator
+from busbw_accel.communicator import Bytes, Communicator
 from busbw_accel.methods import BLOCK
 
 GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are aligned to 16 bytes
@@ -36,7 +36,7 @@ class Integers(Codec):
 
     bits: int
 
-    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> Bytes:
         pair, in_kernels = comm.size == 2, kernels.usable(part)
         # Elements of a row, which one rank sums.
         rows = 1 if pair else comm.size
@@ -119,7 +119,7 @@ class Integers(Codec):
 
     def reduce_scatter(
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
-    ) -> int:
+    ) -> Bytes:
         elements, feedback = shard.numel(), self.settings.feedback
         length = _whole(elements)
         if kernels.usable(rows):
@@ -149,7 +149,7 @@ class Integers(Codec):
             keep(state, {RESIDUAL: residual}, residual)
         return comm.direct((comm.size - 1) * row_bytes(length, self.bits))
 
-    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> int:
+    def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> Bytes:
         elements = shard.numel()
         length = _whole(elements)
         if kernels.usable(gathered):

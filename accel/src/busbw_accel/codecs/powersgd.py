@@ -16,7 +16,7 @@ import torch
 
 from busbw_accel.codecs import kernels, powersgd_math
 from busbw_accel.codecs.base import RESIDUAL, Codec, State, ring_bytes
-from busbw_accel.communicator import Communicator
+from busbw_accel.communicator import Bytes, Communicator
 
 BASIS = "basis"  # W of all matrices, one after the other
 SEED = 1905
@@ -26,7 +26,7 @@ MAX_IN_KERNELS = 16  # columns of a factor
 class PowerSgd(Codec):
     """All-reduces 4 `matrix_rank` bytes (2 in bf16) for each row and each column of a matrix."""
 
-    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> Bytes:
         settings = self.settings
         if step < settings.warmup_steps:
             comm.average(part)

@@ -28,7 +28,7 @@ from busbw_accel.codecs.base import (
     share,
 )
 from busbw_accel.codecs.sparse_packing import pack, size, unpack, values
-from busbw_accel.communicator import Communicator
+from busbw_accel.communicator import Bytes, Communicator
 
 THRESHOLD = "threshold"
 SAMPLE = 1 << 16  # elements of the sample for a new threshold
@@ -40,7 +40,7 @@ FIRST_RATIO, STAGES = 0.25, 4
 class TopK(Codec):
     """Sends `ratio` of the elements to every rank of the communicator."""
 
-    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> Bytes:
         settings = self.settings
         ratio = ratio_at(step, settings.ratio, settings.warmup_steps)
         room = max(1, math.ceil(ratio * part.numel()))  # entries

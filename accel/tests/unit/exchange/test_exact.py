@@ -19,7 +19,7 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 from busbw_accel.codecs import coder, exact, exponents  # noqa: E402
-from busbw_accel.codecs.kernels import exponents as triton_coder  # noqa: E402
+from busbw_accel.codecs.kernels import exponents as _in_interpreter  # noqa: E402, F401
 from busbw_accel.communicator import Communicator  # noqa: E402
 from busbw_accel.methods import BLOCK  # noqa: E402
 from busbw_accel.settings import Settings  # noqa: E402
@@ -35,6 +35,12 @@ SPECIAL = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-40, -6e-8, 1
 def use_device(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture
+def in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's kernels write and read messages, on CPUs in its interpreter."""
+    monkeypatch.setattr(coder.kernels, "usable", lambda row: True)
 
 
 @pytest.fixture
@@ -92,22 +98,42 @@ def test_any_halves_come_back(values):
         assert returned(exponents.encode(row.view(kind)), row.view(kind), exponents.decode)
 
 
+def written(row):
+    """A message, with the bytes that are to be sent, and others behind them."""
+    message = torch.full((coder.message_bytes(row),), 255, dtype=torch.uint8, device=row.device)
+    length = torch.zeros(1, dtype=torch.int64, device=row.device)
+    coder.write(row, message, length)
+    message[int(length) :] = 77
+    return message, int(length)
+
+
+def check_messages(length, kind):
+    for name, row in kinds(length, kind, length).items():
+        message, sent = written(row.to(DEVICE))
+        coded = exponents.encode(row)
+        if coded.numel() > coder.MOST_SHARE * row.nbytes:
+            number, content = 0, row.view(torch.uint8)
+        else:
+            number, content = coded.numel(), coded
+        assert int(message[:8].view(torch.int64)) == number, name
+        assert torch.equal(message[coder.PROLOGUE :][: content.numel()].cpu(), content), name
+        assert coder.PROLOGUE + content.numel() <= sent <= message.numel() and sent % 16 == 0
+        assert returned(message, row.to(DEVICE), coder.read), name
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("length", [1, 255, 256, 257, 5_003])
 def test_native_and_torch_give_the_same_bytes(native, kind, length):
-    for name, row in kinds(length, kind, length).items():
-        coded = coder.encode(row)
-        assert torch.equal(coded, exponents.encode(row)), name
-        assert returned(coded, row, coder.decode), name
+    for row in kinds(length, kind, length).values():
+        assert torch.equal(coder._encoded(row), exponents.encode(row))
+    if DEVICE == "cpu":
+        check_messages(length, kind)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("length", [1, 257, 1_003])
-def test_kernels_and_torch_give_the_same_bytes(kind, length):
-    for name, row in kinds(length, kind, length).items():
-        coded = triton_coder.encode(row.to(DEVICE))
-        assert torch.equal(coded.cpu(), exponents.encode(row)), name
-        assert returned(coded, row.to(DEVICE), triton_coder.decode), name
+def test_kernels_and_torch_give_the_same_bytes(in_kernels, kind, length):
+    check_messages(length, kind)
 
 
 def test_what_is_zero_takes_no_room():
@@ -119,20 +145,45 @@ def test_what_is_zero_takes_no_room():
     assert exponents.encode(row).numel() < 0.8 * row.nbytes
 
 
-DECODERS = {"torch": exponents.decode, "kernels": triton_coder.decode, "native": coder.decode}
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_bytes_of_another_length_are_errors(name, native):
-    row = kinds(3 * BLOCK, torch.float32, 1)["gradient"].to(DEVICE if name == "kernels" else "cpu")
-    coded, decode = exponents.encode(row), DECODERS[name]
-    for wrong in (coded[:8], coded[:32], coded[: coded.numel() // 2 // 16 * 16]):
-        with pytest.raises(ValueError, match="coded block"):
-            decode(wrong, torch.empty_like(row))
+def test_coded_bytes_that_end_early_or_are_damaged_are_errors(native):
+    row = kinds(3 * BLOCK, torch.float32, 1)["gradient"]
+    coded = exponents.encode(row)
     damaged = coded.clone()
     damaged[1] ^= 1  # another width
-    with pytest.raises(ValueError, match="coded block"):
-        decode(damaged, torch.empty_like(row))
+    for wrong in (coded[:8], coded[:32], coded[: coded.numel() // 2 // 16 * 16], damaged):
+        for decode in (exponents.decode, coder._decode):
+            with pytest.raises(ValueError, match="coded block"):
+                decode(wrong, torch.empty_like(row))
+
+
+def test_a_message_that_is_none_is_an_error(native):
+    row = kinds(3 * BLOCK, torch.float32, 1)["gradient"]
+    message, _ = written(row)
+    for number in (-1, 8, 32, message.numel() - 8):
+        message[:8].view(torch.int64).fill_(number)
+        with pytest.raises(ValueError, match="coded block"):
+            coder.read(message, torch.empty_like(row))
+
+
+def test_kernels_make_what_is_wrong_nan_and_tell_the_host_later(in_kernels):
+    row = kinds(3 * BLOCK, torch.float32, 1)["gradient"].to(DEVICE)
+    right, _ = written(row)
+    widths, numbers = right.clone(), []
+    widths[coder.PROLOGUE + 1] ^= 1  # of the first block
+    for number in (-1, 8, 32):
+        numbers.append(right.clone())
+        numbers[-1][:8].view(torch.int64).fill_(number)
+    for message in (widths, *numbers):
+        out = torch.zeros_like(row)
+        coder.read(message, out)
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+        assert out[:BLOCK].isnan().all()
+        if message is widths:
+            assert torch.equal(out[BLOCK:], row[BLOCK:])
+        with pytest.raises(ValueError, match="coded block"):
+            coder.check()
+        coder.check()
 
 
 def alone(ranks):
@@ -141,29 +192,17 @@ def alone(ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_rows_that_do_not_shrink_are_sent_as_they_are_and_tried_again(ranks, monkeypatch):
-    codec, state, coded = exact.Exact(Settings(method="exact")), {}, []
-    encode = coder.encode
-    monkeypatch.setattr(coder, "encode", lambda row: coded.append(row) or encode(row))
-    noise, smooth = (kinds(5_000, torch.bfloat16, 1)[name] for name in ("noise", "gradient"))
-
-    def sent(row, step):
-        coded.clear()
-        return codec.exchange(row.clone(), alone(ranks), state, step), bool(coded)
-
-    length = 5_000 if ranks == 2 else -(-5_000 // (ranks * BLOCK)) * BLOCK
-    plain = 2 * length if ranks == 2 else 8 * length
-    steps = exact.PROBE_STEPS
-    assert [sent(noise, step) for step in (1, 2, steps, steps + 1)] == [
-        (plain, True),
-        (plain, False),
-        (plain, True),
-        (plain, False),
-    ]
-    assert sent(smooth, 2 * steps - 1) == (plain, False), "not before it is tried again"
-    for step in (2 * steps, 2 * steps + 1):
-        nbytes, was_coded = sent(smooth, step)
-        assert was_coded and nbytes < 0.9 * plain and not state
+def test_rows_that_do_not_shrink_are_sent_as_they_are(ranks):
+    codec, elements = exact.Exact(Settings(method="exact")), 6 * 7 * BLOCK
+    rows = kinds(elements, torch.bfloat16, 1)
+    sent = {
+        name: int(codec.exchange(rows[name].clone(), alone(ranks), {}, 0))
+        for name in ("noise", "gradient")
+    }
+    # two ranks send a row; three send two thirds of one, and of the sum
+    plain, messages = (2 * elements, 1) if ranks == 2 else (2 * elements * 4 // 3, 4)
+    assert sent["noise"] == plain + messages * coder.PROLOGUE
+    assert sent["gradient"] < 0.9 * plain
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="GPUs code by themselves")

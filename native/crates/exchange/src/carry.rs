@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,29 @@ pub struct Part {
     pub recv: *mut u8,
     /// In bytes.
     pub recv_len: usize,
+    /// How many of the bytes to send, known once the first chunk is ready; NULL: all. If a part has
+    /// this number on one rank, it has one on its peer, which receives as many.
+    pub send_now: *const AtomicU64,
+}
+
+impl Part {
+    /// Whether ranks send as many bytes as they know in the course of the exchange.
+    fn varies(&self) -> bool {
+        !self.send_now.is_null()
+    }
+
+    /// The bytes to send, in a job of which a chunk is ready.
+    fn to_send(&self) -> Result<usize, Error> {
+        if !self.varies() {
+            return Ok(self.send_len);
+        }
+        // SAFETY: the caller of `Job::new` keeps this number until `done` is complete.
+        let bytes = unsafe { &*self.send_now }.load(Ordering::Acquire);
+        usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.send_len).ok_or_else(|| {
+            let message = format!("{bytes} bytes to send of {}", self.send_len);
+            Error::new(Kind::Usage, message)
+        })
+    }
 }
 
 /// Counters in memory, shared by an exchange and its user.
@@ -119,10 +142,11 @@ struct Transfers {
 
 impl Transfers {
     /// Post as many chunks as allowed and collect finished ones. `sized` gives the expected size of
-    /// a chunk. Returns whether anything happened.
+    /// a chunk, or, where it varies, the largest. Returns whether anything happened.
     fn advance(
         &mut self,
         most: u32,
+        varies: bool,
         sized: impl Fn(u32) -> usize,
         mut begin: impl FnMut(u32) -> Result<Option<NonNull<Request>>, Error>,
     ) -> Result<bool, Error> {
@@ -137,7 +161,7 @@ impl Transfers {
             // once it has tested done.
             let Some(bytes) = unsafe { Request::test(first) }? else { break };
             let wanted = sized(self.ended);
-            if bytes != wanted {
+            if bytes > wanted || (bytes < wanted && !varies) {
                 let message = format!(
                     "chunk {} of an exchange has {bytes} bytes on one rank and {wanted} on another",
                     self.ended
@@ -169,14 +193,15 @@ pub fn carry(
         let mut progress = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
             let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
-            progress |= within.advance(job.chunks, sized(part.recv_len), |number| {
+            progress |= within.advance(job.chunks, part.varies(), sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
                 unsafe { peer.receiver.irecv(part.recv.add(at), size) }
             })?;
-            progress |= out.advance(have, sized(part.send_len), |number| {
-                let (at, size) = cut(part.send_len, job.chunk, number);
+            let to_send = if have == 0 { 0 } else { part.to_send()? };
+            progress |= out.advance(have, false, sized(to_send), |number| {
+                let (at, size) = cut(to_send, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
                 unsafe { peer.sender.isend(part.send.add(at), size) }
@@ -215,7 +240,7 @@ pub fn carry(
     Ok(())
 }
 
-/// Start and size of a chunk. The size is 0 in a part that is shorter than others.
+/// Start and size of a chunk. The size is 0 past the end, as in a part that is shorter than others.
 fn cut(length: usize, chunk: usize, number: u32) -> (usize, usize) {
     let at = (chunk * number as usize).min(length);
     (at, chunk.min(length - at))

@@ -1,8 +1,8 @@
 //! Ranks in one process, over loopback. The tests write the counters that a GPU would write.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,14 @@ struct Rank {
     ready: AtomicU32,
     done: AtomicU32,
     failed: AtomicU32,
+    /// Bytes to send; None: the whole length.
+    send_now: Option<AtomicU64>,
     base: u32,
 }
 
 impl Rank {
     fn post(&mut self, length: usize) -> u32 {
+        let send_now = self.send_now.as_ref().map_or(ptr::null(), ptr::from_ref);
         let chunks = u32::try_from(length.div_ceil(CHUNK)).unwrap();
         let parts: Vec<_> = (self.sent.iter().zip(&mut self.came))
             .map(|(sent, came)| Part {
@@ -34,6 +37,7 @@ impl Rank {
                 send_len: length,
                 recv: came.as_mut_ptr(),
                 recv_len: length,
+                send_now,
             })
             .collect();
         let numbers = Numbers {
@@ -86,6 +90,7 @@ fn ranks(count: usize, length: usize) -> Vec<Rank> {
                 ready: AtomicU32::new(base),
                 done: AtomicU32::new(base),
                 failed: AtomicU32::new(0),
+                send_now: None,
                 base,
             }
         })
@@ -114,6 +119,47 @@ fn each_has_what_the_others_sent() {
             }
         }
     }
+}
+
+#[test]
+fn each_sends_as_many_bytes_as_it_says_when_the_first_chunk_is_ready() {
+    for count in [2, 3] {
+        let length = 5 * CHUNK + 7;
+        let mut all = ranks(count, length);
+        for lengths in [[0, 1, CHUNK], [length, 3 * CHUNK, 2 * CHUNK + 5]] {
+            let posted: Vec<u32> = all
+                .iter_mut()
+                .map(|rank| {
+                    rank.send_now = Some(AtomicU64::new(u64::MAX));
+                    rank.base.wrapping_add(rank.post(length))
+                })
+                .collect();
+            for ((rank, until), bytes) in all.iter_mut().zip(posted).zip(lengths) {
+                rank.send_now.as_ref().unwrap().store(bytes as u64, Ordering::Relaxed);
+                rank.ready.store(until, Ordering::Release);
+                rank.base = until;
+            }
+            for (own, rank) in all.iter_mut().enumerate() {
+                rank.exchange.wait(&rank.done, rank.base).unwrap();
+                for (number, from) in (0..count).filter(|from| *from != own).enumerate() {
+                    let (came, rest) = rank.came[number].split_at(lengths[from]);
+                    assert!(came.iter().enumerate().all(|(at, got)| *got == byte(from, own, at)));
+                    assert!(rest.iter().all(|got| *got == 0), "{from} to {own}");
+                    rank.came[number].fill(0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_would_send_more_than_it_has_gets_an_error() {
+    let mut all = ranks(2, CHUNK);
+    for rank in &mut all {
+        rank.send_now = Some(AtomicU64::new(CHUNK as u64 + 1));
+    }
+    let error = all[0].exchange(CHUNK).unwrap_err();
+    assert!(error.contains("65537 bytes to send of 65536"), "{error}");
 }
 
 #[test]

@@ -15,13 +15,13 @@ from busbw_accel.codecs.exponents import (
     PLANE_BYTES,
     SPARSE,
     WHOLE,
-    row_bytes,
 )
 from busbw_accel.methods import BLOCK
 
 _BLOCK, _PLANE = tl.constexpr(BLOCK), tl.constexpr(PLANE_BYTES)
 _SPARSE, _WHOLE = tl.constexpr(SPARSE), tl.constexpr(WHOLE)
 _WIDTHS = tl.constexpr(MOST_WIDTH + 1)
+_HEADER, _ALIGNMENT = tl.constexpr(HEADER_BYTES), tl.constexpr(ALIGNMENT)
 _WORDS = {2: torch.int16, 4: torch.int32}
 
 
@@ -42,8 +42,8 @@ def _number(flags):
 
 
 @triton.jit(do_not_specialize=["elements"])
-def _describe(words, headers, elements, SIZE: tl.constexpr):
-    """Make the header of a block."""
+def _describe(words, headers, lengths, elements, SIZE: tl.constexpr):
+    """Make the header of a block, and its length without it."""
     tops, rests = _split(words, elements, SIZE)
     base = tl.max(tops, 0)
     offsets = base - tops
@@ -61,6 +61,7 @@ def _describe(words, headers, elements, SIZE: tl.constexpr):
         kept = tl.minimum(count + _PLANE, _BLOCK)
         length += tl.where(count == 0, 0, kept)
     tl.store(headers + tl.program_id(0), header | (length << 18))
+    tl.store(lengths + tl.program_id(0), length)
 
 
 @triton.jit
@@ -79,12 +80,41 @@ def _store_listed(values, kept, out):
     return tl.sum(flags, 0)
 
 
-@triton.jit(do_not_specialize=["elements"])
-def _write(words, headers, starts, out, elements, SIZE: tl.constexpr):
+@triton.jit(do_not_specialize=["elements", "most", "room"])
+def _write(
+    words, headers, ends, content, plain, number, length, elements, most, room, SIZE: tl.constexpr
+):
+    """Write a block and its header, if the coded row has at most `most` bytes; otherwise its
+    elements. The last program also writes the numbers of bytes, and zeros after the content.
+    """
+    block, last = tl.program_id(0), tl.num_programs(0) - 1
+    first = _HEADER * (last + 1)
+    end = first + tl.load(ends + last)
+    total = (end + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+    if total <= most:
+        header = tl.load(headers + block)
+        tl.store(content.to(tl.pointer_type(tl.int32)) + block, header)
+        out = content + first + tl.load(ends + block) - ((header >> 18) & 16383)
+        _write_content(words, header, out, elements, SIZE)
+        if block == last:
+            padding = end + tl.arange(0, _ALIGNMENT)
+            zeros = tl.zeros((_ALIGNMENT,), tl.uint8)
+            tl.store(content + padding, zeros, mask=padding < total)
+            tl.store(number, total)
+            tl.store(length, total)
+    else:
+        at = block * _BLOCK + tl.arange(0, _BLOCK)
+        word = tl.load(words + at, mask=at < elements)
+        tl.store(plain + at, word, mask=at < elements)
+        if block == last:
+            tl.store(number, 0)
+            tl.store(length, room)
+
+
+@triton.jit
+def _write_content(words, header, out, elements, SIZE: tl.constexpr):
     """Write the content of a block."""
     tops, rests = _split(words, elements, SIZE)
-    header = tl.load(headers + tl.program_id(0))
-    out += tl.load(starts + tl.program_id(0))
     width = (header >> 8) & 7
     escape = (1 << width) - 1
     offsets = (header & 255) - tops
@@ -118,13 +148,28 @@ def _load_bits(content, at, there, left):
     return (_load_bytes(content, at + lane // 8, (lane >= 0) & there, left) >> (lane % 8)) & 1
 
 
-@triton.jit(do_not_specialize=["elements"])
-def _read(headers, starts, content, words, wrong, elements, length, SIZE: tl.constexpr):
-    """Read the content of a block. Sets `wrong` to 1 if it does not match the header."""
-    header = tl.load(headers + tl.program_id(0))
-    start = tl.load(starts + tl.program_id(0))
-    content += start
-    left = length - start
+@triton.jit(do_not_specialize=["elements", "room"])
+def _read(number, content, ends, plain, words, wrong, elements, room, SIZE: tl.constexpr):
+    """Read a block. Sets `wrong` to 1 if it does not match its header, and its elements to NaN."""
+    block = tl.program_id(0)
+    at = block * _BLOCK + tl.arange(0, _BLOCK)
+    length = tl.load(number)
+    if length == 0:
+        tl.store(words + at, tl.load(plain + at, mask=at < elements), mask=at < elements)
+    else:
+        header = tl.load(content.to(tl.pointer_type(tl.int32)) + block)
+        start = _HEADER * tl.num_programs(0) + tl.load(ends + block) - ((header >> 18) & 16383)
+        left = tl.minimum(length, room) - start
+        word, end = _read_content(header, content + start, left, SIZE)
+        if (end != ((header >> 18) & 16383)) | (end > left):
+            tl.store(wrong, 1)
+            word |= (1 << (8 * SIZE - 1)) - 1  # NaN in every format
+        tl.store(words + at, word.to(words.dtype.element_ty), mask=at < elements)
+
+
+@triton.jit
+def _read_content(header, content, left, SIZE: tl.constexpr):
+    """The elements of a block, and where its content ends."""
     width = (header >> 8) & 7
     codes = tl.zeros((_BLOCK,), tl.int32)
     at = _PLANE * width
@@ -147,49 +192,70 @@ def _read(headers, starts, content, words, wrong, elements, length, SIZE: tl.con
         place = at + tl.cumsum(kept.to(tl.int32), 0) - 1
         rests |= _load_bytes(content, place, kept, left) << (8 * plane)
         at += _number(kept)
-    if (at != ((header >> 18) & 16383)) | (at > left):
-        tl.store(wrong, 1)
     shift: tl.constexpr = 8 * SIZE - 9
     word = ((rests >> shift) << (8 * SIZE - 1)) | (rests & ((1 << shift) - 1)) | (tops << shift)
-    lane = tl.program_id(0) * _BLOCK + tl.arange(0, _BLOCK)
-    tl.store(words + lane, word.to(words.dtype.element_ty), mask=lane < elements)
+    return word, at
 
 
-def encode(row: torch.Tensor) -> torch.Tensor:
-    """As `exponents.encode`. The host waits for the length."""
+def encode(
+    row: torch.Tensor,
+    content: torch.Tensor,
+    plain: torch.Tensor,
+    most: int,
+    number: torch.Tensor,
+    length: torch.Tensor,
+) -> None:
+    """Write the bytes of `exponents.encode` to `content`, and their number (int64) to `number` and
+    `length`.
+
+    If there are more than `most`, `plain` gets the elements, `number` is 0, and `length` all of
+    `content`.
+    """
     size, blocks = row.element_size(), triton.cdiv(row.numel(), BLOCK)
-    headers = torch.empty(blocks, dtype=torch.int32, device=row.device)
+    headers, lengths = torch.empty(2, blocks, dtype=torch.int32, device=row.device)
     words = row.view(_WORDS[size])
-    _describe[(blocks,)](words, headers, row.numel(), SIZE=size, num_warps=1)
-    ends = (headers >> 18).cumsum(0)
-    content = int(ends[-1])
-    coded = torch.empty(row_bytes(blocks, content), dtype=torch.uint8, device=row.device)
-    coded[-ALIGNMENT:] = 0
-    coded[: HEADER_BYTES * blocks].view(torch.int32).copy_(headers)
-    starts = ends - (headers >> 18) + HEADER_BYTES * blocks
-    _write[(blocks,)](words, headers, starts, coded, row.numel(), SIZE=size, num_warps=1)
-    return coded
-
-
-def decode(coded: torch.Tensor, row: torch.Tensor) -> None:
-    """As `exponents.decode`. The host waits for the end, to raise."""
-    size, blocks = row.element_size(), triton.cdiv(row.numel(), BLOCK)
-    if coded.numel() < HEADER_BYTES * blocks:
-        raise ValueError(f"{coded.numel()} bytes of {blocks} coded blocks, less than their headers")
-    headers = coded[: HEADER_BYTES * blocks].view(torch.int32)
-    lengths = (headers >> 18) & 16383
-    starts = lengths.cumsum(0) - lengths + HEADER_BYTES * blocks
-    wrong = torch.zeros(1, dtype=torch.int32, device=row.device)
-    _read[(blocks,)](
+    _describe[(blocks,)](words, headers, lengths, row.numel(), SIZE=size, num_warps=1)
+    _write[(blocks,)](
+        words,
         headers,
-        starts,
-        coded,
-        row.view(_WORDS[size]),
-        wrong,
+        lengths.cumsum(0),
+        content,
+        plain.view(words.dtype),
+        number,
+        length,
         row.numel(),
-        coded.numel(),
+        most,
+        content.numel(),
         SIZE=size,
         num_warps=1,
     )
-    if int(wrong):
-        raise ValueError("the lengths of coded blocks do not match their headers")
+
+
+def decode(
+    number: torch.Tensor,
+    content: torch.Tensor,
+    plain: torch.Tensor,
+    row: torch.Tensor,
+    wrong: torch.Tensor,
+) -> None:
+    """Fill `row` by what `encode` has written.
+
+    If a block does not match its header, its elements become NaN, and `wrong` (int32) becomes 1.
+    """
+    size, blocks = row.element_size(), triton.cdiv(row.numel(), BLOCK)
+    room = content.numel()
+    if room < HEADER_BYTES * blocks:
+        raise ValueError(f"{room} bytes of {blocks} coded blocks, less than their headers")
+    headers = content[: HEADER_BYTES * blocks].view(torch.int32)
+    _read[(blocks,)](
+        number,
+        content,
+        ((headers >> 18) & 16383).cumsum(0),
+        plain.view(_WORDS[size]),
+        row.view(_WORDS[size]),
+        wrong,
+        row.numel(),
+        room,
+        SIZE=size,
+        num_warps=1,
+    )
