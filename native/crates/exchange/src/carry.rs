@@ -193,7 +193,8 @@ pub fn carry(
         let mut progress = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
             let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
-            progress |= within.advance(job.chunks, part.varies(), sized(part.recv_len), |number| {
+            let varies = part.varies();
+            progress |= within.advance(job.chunks, varies, sized(part.recv_len), |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
