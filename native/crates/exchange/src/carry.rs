@@ -39,7 +39,7 @@ impl Part {
     }
 
     /// The bytes to send, in a job of which a chunk is ready.
-    fn to_send(&self) -> Result<usize, Error> {
+    fn length(&self) -> Result<usize, Error> {
         if !self.varies() {
             return Ok(self.send_len);
         }
@@ -200,9 +200,9 @@ pub fn carry(
                 // `cut` stays within its length.
                 unsafe { peer.receiver.irecv(part.recv.add(at), size) }
             })?;
-            let to_send = if have == 0 { 0 } else { part.to_send()? };
-            progress |= out.advance(have, false, sized(to_send), |number| {
-                let (at, size) = cut(to_send, job.chunk, number);
+            let length = if have == 0 { 0 } else { part.length()? };
+            progress |= out.advance(have, false, sized(length), |number| {
+                let (at, size) = cut(length, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
                 unsafe { peer.sender.isend(part.send.add(at), size) }
