@@ -139,7 +139,8 @@ def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
 
 def _note_iterations(spec: SweepSpec) -> None:
     """Tell who is used to mpirun what -n is."""
-    if is_given("iters") and not is_given("ranks") and spec.iters < USUAL_ITERATIONS:
+    ranks_known = any(map(is_given, ("ranks", "hosts", "hostfile")))
+    if is_given("iters") and not ranks_known and spec.iters < USUAL_ITERATIONS:
         print_err(f"note: -n {spec.iters} is the number of iterations; that of ranks is -np")
 
 
