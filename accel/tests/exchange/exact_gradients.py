@@ -145,8 +145,8 @@ def damaged() -> str:
     worker = worker_of(settings(method="exact"))
     write = coder.write
 
-    def damaged_write(row: torch.Tensor, message: torch.Tensor, length: torch.Tensor) -> None:
-        write(row, message, length)
+    def damaged_write(row: torch.Tensor, message: torch.Tensor) -> None:
+        write(row, message)
         message[coder.PROLOGUE :] = 255
 
     coder.write = damaged_write

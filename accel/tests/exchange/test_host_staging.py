@@ -53,7 +53,11 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
             assert report["host"] == report["backend"] == results[0]["same_bits"][method]["host"], (
                 method
             )
-            assert report["same traffic"] and report["error"] < 1, method
+            if hosts > 1 and method == "exact":  # the backend's rows have the length of the longest
+                assert report["host sent"] < report["backend sent"]
+            else:
+                assert report["host sent"] == report["backend sent"], method
+            assert report["error"] < 1, method
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
