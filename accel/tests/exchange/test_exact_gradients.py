@@ -26,6 +26,16 @@ def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
     assert shares["fp32 gradient"] < 0.95
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_may_have_rows_of_other_kinds(ranks, staging_env, tmp_path):
+    results = jobs.run(tmp_path, "exact_gradients", ["mixed"], ranks, ranks, **staging_env)
+    mixed = [result["mixed"] for result in results]
+    assert [report[where]["wrong"] for report in mixed for where in report] == [[]] * 2 * ranks
+    # over a backend all send as many bytes as the longest row has
+    assert len({report["backend"]["sent"] for report in mixed}) == 1
+    assert all(report["host"]["sent"] < report["backend"]["sent"] for report in mixed)
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_shards_have_the_bits_of_plain_ones(ranks, tmp_path):
     results = jobs.run(tmp_path, "exact_gradients", ["halves"], ranks, ranks)
@@ -55,9 +65,16 @@ def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_bytes_of_no_row_are_an_error(ranks, tmp_path):
     results = jobs.run(tmp_path, "exact_gradients", ["damaged"], ranks)
-    for result in results:
-        assert "an exchange failed at rank" in result["damaged"]
+    for rank, result in enumerate(results):
+        assert f"an exchange failed at rank {rank}" in result["damaged"]
+        assert f"(from rank {int(rank == 0)}: " in result["damaged"]
         assert "coded block" in result["damaged"]
+
+
+def test_a_message_that_is_too_short_for_its_row_is_an_error(staging_env, tmp_path):
+    results = jobs.run(tmp_path, "exact_gradients", ["too_short"], 2, **staging_env)
+    for rank, result in enumerate(results):
+        assert f"(from rank {1 - rank}: 0 bytes of" in result["too_short"]
 
 
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
