@@ -191,6 +191,24 @@ def test_kernels_make_what_is_wrong_nan_and_tell_the_host_later(in_kernels):
         coder.check()
 
 
+class Broken(Communicator):
+    """Ranks whose exchanges fail."""
+
+    def swap(self, messages):
+        raise RuntimeError("the peer closed the connection")
+
+
+def test_what_a_failed_exchange_leaves_does_not_hide_why_it_failed(in_kernels):
+    row = torch.zeros(BLOCK, device=DEVICE)
+    coder.read(torch.full((coder.message_bytes(row),), 255, dtype=torch.uint8, device=DEVICE), row)
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="the peer closed"):
+        exact.Exact(Settings(method="exact")).exchange(row, Broken(None, 2, 0, 1), {}, 0)
+    assert coder.forget(), "the message was wrong too"
+    coder.check()
+
+
 def alone(ranks):
     """Ranks without a network, which all seem to have the same gradient."""
     return Communicator(None, ranks, 0, 1)
