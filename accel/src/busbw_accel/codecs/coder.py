@@ -1,8 +1,9 @@
 """Messages of rows: Triton writes and reads them on GPUs; on CPUs busbw-native, or else torch.
 
-A message begins with the number of its bytes and whether they are coded (1 or 0), both int64. The
-coded row follows, see `exponents`, or, if coding does not pay, the elements as they are. On a GPU
-only the GPU knows which, and the host waits for nothing.
+A message begins with the number of its bytes and that of the row's elements, both int64. The coded
+row follows, see `exponents`. If coding does not pay, the elements follow as they are, and only then
+the message has all of `message_bytes`. On a GPU only the GPU knows which, and the host waits for
+nothing.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ _FUNCTIONS = {
 }
 PROLOGUE = 16  # bytes before those of the row; a multiple of exponents.ALIGNMENT
 # Rows that are longer than this share of their elements are sent as they are: coding takes longer
-# than what it saves.
+# than what it saves. Below 1, so that a message shows whether it is coded.
 MOST_SHARE = 0.95
 # Of each GPU: not 0 if a message that it has read was wrong, there and in the host's memory.
 _wrong: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -55,7 +56,7 @@ def write(row: torch.Tensor, message: torch.Tensor) -> None:
     else:
         plain.copy_(row)
     head[0] = PROLOGUE + (coded.numel() if pays else content.numel())
-    head[1] = int(pays)
+    head[1] = row.numel()
 
 
 def read(message: torch.Tensor, row: torch.Tensor) -> None:
@@ -77,13 +78,13 @@ def read(message: torch.Tensor, row: torch.Tensor) -> None:
         triton_coder.decode(head, content, plain, row, wrong)
         seen.copy_(wrong, non_blocking=True)
         return
-    length, coded = head.tolist()
-    whole = message_bytes(row)
-    if not PROLOGUE <= length <= message.numel() or (not coded and length != whole):
+    length, elements = head.tolist()
+    if elements != row.numel() or not PROLOGUE <= length <= message.numel():
         raise ValueError(
-            f"a message of {length} bytes (coded: {coded}) in a buffer of {message.numel()}"
+            f"a coded row of {elements} elements in {length} bytes, not of {row.numel()} in at most"
+            f" {message.numel()}"
         )
-    if coded:
+    if length < message_bytes(row):
         _decode(content[: length - PROLOGUE], row)
     else:
         row.copy_(plain)

@@ -113,7 +113,7 @@ def check_messages(length, kind):
         coded = exponents.encode(row)
         pays = coded.numel() <= coder.MOST_SHARE * row.nbytes
         content = coded if pays else row.view(torch.uint8)
-        assert int(message.view(torch.int64)[1]) == pays, name
+        assert int(message.view(torch.int64)[1]) == length, name
         assert torch.equal(message[coder.PROLOGUE :][: content.numel()].cpu(), content), name
         assert coder.PROLOGUE + content.numel() <= sent <= message.numel() and sent % 16 == 0
         assert returned(message, row.to(DEVICE), coder.read), name
@@ -155,14 +155,15 @@ def test_coded_bytes_that_end_early_or_are_damaged_are_errors(native):
 
 
 def with_wrong_heads(message, sent):
-    """Messages of other lengths, or one that says it is not coded. The last ends too early for
-    elements.
+    """Messages of other lengths, or of a row with an element more. The last ends before its bytes
+    do.
     """
-    wrong = []
-    for head in ((-1, 1), (0, 1), (24, 1), (sent - 16, 1), (message.numel() + 16, 1), (sent, 0)):
+    whole, elements, wrong = message.numel(), 3 * BLOCK, []
+    heads = [(length, elements) for length in (-1, 0, 24, sent - 16, whole + 16, whole)]
+    for head in [(sent, elements + 1), *heads]:
         wrong.append(message.clone())
         wrong[-1][: coder.PROLOGUE].view(torch.int64).copy_(torch.tensor(head))
-    return [*wrong, wrong[-1][:sent]]
+    return [*wrong[:-1], wrong[-1][:sent]]
 
 
 def test_a_message_that_is_none_is_an_error(native):

@@ -101,14 +101,14 @@ def _write(words, headers, ends, head, content, plain, elements, most, room, SIZ
             zeros = tl.zeros((_ALIGNMENT,), tl.uint8)
             tl.store(content + padding, zeros, mask=padding < total)
             tl.store(head, total + _PROLOGUE)
-            tl.store(head + 1, 1)
     else:
         at = block * _BLOCK + tl.arange(0, _BLOCK)
         word = tl.load(words + at, mask=at < elements)
         tl.store(plain + at, word, mask=at < elements)
         if block == last:
             tl.store(head, room + _PROLOGUE)
-            tl.store(head + 1, 0)
+    if block == last:
+        tl.store(head + 1, elements)
 
 
 @triton.jit
@@ -156,14 +156,14 @@ def _read(head, content, ends, plain, words, wrong, elements, room, whole, SIZE:
     """
     block = tl.program_id(0)
     at = block * _BLOCK + tl.arange(0, _BLOCK)
-    length, coded = tl.load(head) - _PROLOGUE, tl.load(head + 1)
-    length = tl.where(length > room, 0, length)
-    if (coded == 0) & (length == whole):
+    length = tl.load(head) - _PROLOGUE
+    length = tl.where((tl.load(head + 1) != elements) | (length > room), 0, length)
+    if length == whole:
         tl.store(words + at, tl.load(plain + at, mask=at < elements), mask=at < elements)
     else:
         header = tl.load(content.to(tl.pointer_type(tl.int32)) + block)
         start = _HEADER * tl.num_programs(0) + tl.load(ends + block) - ((header >> 18) & 16383)
-        left = tl.where(coded == 0, 0, length) - start
+        left = length - start
         word, end = _read_content(header, content + start, left, SIZE)
         if (end != ((header >> 18) & 16383)) | (end > left):
             tl.store(wrong, 1)
