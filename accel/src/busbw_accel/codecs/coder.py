@@ -81,7 +81,7 @@ def read(message: torch.Tensor, row: torch.Tensor) -> None:
     length, elements = head.tolist()
     if elements != row.numel() or not PROLOGUE <= length <= message.numel():
         raise ValueError(
-            f"a coded row of {elements} elements in {length} bytes, not of {row.numel()} in at most"
+            f"a row of {elements} elements in {length} bytes, not of {row.numel()} in at most"
             f" {message.numel()}"
         )
     if length < message_bytes(row):
