@@ -169,7 +169,7 @@ def with_wrong_heads(message, sent):
 def test_a_message_that_is_none_is_an_error(native):
     row = kinds(3 * BLOCK, torch.float32, 1)["gradient"]
     for wrong in with_wrong_heads(*written(row)):
-        with pytest.raises(ValueError, match="coded block|a row of 76[89] elements"):
+        with pytest.raises(ValueError, match=r"coded block|a row of 76[89] elements"):
             coder.read(wrong, torch.empty_like(row))
 
 
