@@ -206,14 +206,16 @@ def packed(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Pack share (of `size` ranks) plus residual into `rows` rows of `length` elements.
 
-    Returns them (uint8), the rounding errors, and whether a value is not finite (int32, on the
-    device; only with `feedback`).
+    Returns them (uint8), and with `feedback` the rounding errors and whether a value is not finite
+    (int32, on the device).
     """
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rounding_errors = torch.empty(
         part.numel() if feedback else 0, dtype=torch.float32, device=part.device
     )
-    wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
+    wrong = rounding_errors
+    if feedback:
+        wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     has_residual = residual is not None
     _pack[(_programs(length), rows)](
         part,
