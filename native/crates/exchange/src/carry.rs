@@ -14,7 +14,7 @@ const WINDOW: u32 = 8;
 /// Polls without progress before the thread sleeps, and the time it sleeps.
 const SPIN_POLLS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(20);
-/// Bytes of the length with which a message of its own length begins.
+/// The bytes of the length with which a message begins in a `sized` job.
 const LENGTH: usize = size_of::<u64>();
 
 /// The buffers for one peer.
