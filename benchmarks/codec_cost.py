@@ -58,12 +58,11 @@ def show_coder(gradient: torch.Tensor, show: Callable[[str, str], None]) -> None
     narrow = gradient.bfloat16()
     for name, row in {"fp32": gradient, "fp32 of bf16": narrow.float(), "bf16": narrow}.items():
         message = row.new_empty(coder.message_bytes(row), dtype=torch.uint8)
-        length, out = row.new_zeros(1, dtype=torch.int64), torch.empty_like(row)
-        coder.write(row, message, length)
-        share = int(length) / row.nbytes
+        out = torch.empty_like(row)
+        coder.write(row, message)
+        share = int(message.view(torch.int64)[0]) / row.nbytes
         show(
-            f"exact, {name} to {share:.3f} of its bytes:",
-            timed(partial(coder.write, row, message, length)),
+            f"exact, {name} to {share:.3f} of its bytes:", timed(partial(coder.write, row, message))
         )
         show(f"exact, {name}, back:", timed(partial(coder.read, message, out)))
 

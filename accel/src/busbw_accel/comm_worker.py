@@ -279,6 +279,7 @@ class CommWorker:
             if self._failure is None:
                 raise self._explain(error) from error
         finally:
+            coder.forget()  # what a failed exchange has left is no error of the next worker
             self._heartbeat.stop()
             self.memory.clear()
 

@@ -144,22 +144,27 @@ class Communicator:
             dist.all_to_all_single(received, rows, group=self.group)
         return received
 
-    def swap(self, messages: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def swap(self, messages: torch.Tensor) -> tuple[torch.Tensor, Bytes]:
         """Send each other rank its row of `messages` (uint8), or the only row to all of them.
 
-        `lengths` (int64, on the device of the messages): how many bytes of each row are to arrive,
-        a multiple of 8; 0 of the row of this rank itself. A backend gets as many of each row as the
-        longest of all ranks has, for which the host waits. Host staging waits for nothing.
+        A row begins with the number of its bytes that are to arrive (int64, a multiple of 8), which
+        is 0 in the row of this rank itself. Host staging sends as many, and waits for nothing. A
+        backend gets as many of each row as the longest of all ranks has, for which the host waits.
 
-        Returns the rows of all ranks [size, bytes]. Bytes past a row's length are undefined, and so
-        is the row of this rank itself.
+        Returns the rows of all ranks [size, bytes], and how many bytes leave this rank's host.
+        Bytes past a row's length are undefined, and so is the row of this rank itself.
         """
+        lengths, to_all = messages.view(torch.int64)[:, 0], len(messages) == 1
+        sent: Bytes = lengths.sum()
         if self.staging is not None:
-            return self.staging.swap(messages, lengths)
-        if self.group is not None:
-            longest = int(self.all_gather(lengths.amax().view(1)).max())
-            messages = messages[:, :longest].contiguous()
-        return self.all_gather(messages[0]) if len(messages) == 1 else self.all_to_all(messages)
+            received = self.staging.swap(messages)
+        else:
+            if self.group is not None:
+                longest = int(self.all_gather(lengths.amax().view(1)).max())
+                messages = messages[:, :longest].contiguous()
+                sent = longest * (1 if to_all else self.size - 1)
+            received = self.all_gather(messages[0]) if to_all else self.all_to_all(messages)
+        return received, self.ring((self.size - 1) * sent) if to_all else self.direct(sent)
 
     def all_to_all_uneven(
         self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]

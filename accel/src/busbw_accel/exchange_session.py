@@ -11,17 +11,9 @@ _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 
 
 class PeerBuffers(ctypes.Structure):
-    """Send and receive buffers for one peer: addresses and bytes, and where it stands how many of
-    them to send (None: all).
-    """
+    """Send and receive buffers for one peer: addresses and bytes."""
 
-    _fields_ = (
-        ("send", _Pointer),
-        ("send_len", _Size),
-        ("recv", _Pointer),
-        ("recv_len", _Size),
-        ("send_now", _Pointer),
-    )
+    _fields_ = (("send", _Pointer), ("send_len", _Size), ("recv", _Pointer), ("recv_len", _Size))
 
 
 class Numbers(ctypes.Structure):
@@ -36,7 +28,10 @@ _FUNCTIONS = {
         ctypes.c_int,
         (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, native.Room),
     ),
-    "busbw_exchange_post": (None, (_Pointer, _Pointer, _Size, _Number, Numbers, _Number)),
+    "busbw_exchange_post": (
+        None,
+        (_Pointer, _Pointer, _Size, _Number, Numbers, _Number, ctypes.c_bool),
+    ),
     "busbw_exchange_wait": (ctypes.c_int, (_Pointer, _Pointer, _Number, native.Room)),
     "busbw_exchange_error": (ctypes.c_int, (_Pointer, native.Room)),
     "busbw_exchange_close": (None, (_Pointer,)),
@@ -87,27 +82,26 @@ class ExchangeSession:
 
     def post(
         self,
-        parts: Sequence[tuple[int, int, int | None]],
+        addresses: Sequence[tuple[int, int]],
         nbytes: int,
         chunk: int,
         numbers: Numbers,
         base: int,
+        *,
+        sized: bool,
     ) -> int:
         """Start an exchange of `nbytes` with each peer. Returns its number of chunks.
 
-        `parts`: for each peer the addresses to send from and to receive at, and that of the number
-        of bytes to send (64 bits, read when the first chunk is ready), or None for all. Chunk i is
-        sent once the counter `ready` exceeds `base` by more than i. The counter `done` counts
-        completed chunks in the same way.
+        `addresses`: where to send from and where to receive, for each peer. Chunk i is sent once
+        the counter `ready` exceeds `base` by more than i. The counter `done` counts completed
+        chunks in the same way. `sized`: each message begins with its number of bytes (int64), and
+        no more are sent.
         """
         chunks = -(-nbytes // chunk)
-        buffers = (PeerBuffers * len(parts))(
-            *[
-                PeerBuffers(send, nbytes, receive, nbytes, send_now)
-                for send, receive, send_now in parts
-            ]
+        buffers = (PeerBuffers * len(addresses))(
+            *[PeerBuffers(send, nbytes, receive, nbytes) for send, receive in addresses]
         )
-        _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base)
+        _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base, sized)
         return chunks
 
     def wait(self, done: int, until: int) -> None:

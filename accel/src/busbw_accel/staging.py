@@ -98,15 +98,12 @@ class HostStaging:
         )
         target_rows[self._rank].copy_(source_rows[self._rank])
 
-    def swap(self, messages: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """As `Communicator.swap`. The host does not wait for the lengths."""
+    def swap(self, messages: torch.Tensor) -> torch.Tensor:
+        """The messages of all ranks, as in `Communicator.swap`. The host waits for no length."""
         received = messages.new_empty(len(self._peers) + 1, messages.shape[1])
-        if len(messages) == 1:
-            sent = [messages[0]] * len(self._peers)
-        else:
-            sent = [messages[peer] for peer in self._peers]
-            lengths = torch.stack([lengths[peer] for peer in self._peers])
-        self._exchange(sent, [received[peer] for peer in self._peers], lengths)
+        rows = messages.unbind() if len(messages) > 1 else (messages[0],) * len(received)
+        sent, targets = ([each[peer] for peer in self._peers] for each in (rows, received))
+        self._exchange(sent, targets, sized=True)
         return received
 
     @property
@@ -145,39 +142,30 @@ class HostStaging:
         return zip(*(row.split(self._chunk(row.numel())) for row in rows), strict=True)
 
     def _exchange(
-        self,
-        sent: Sequence[torch.Tensor],
-        received: Sequence[torch.Tensor],
-        lengths: torch.Tensor | None = None,
+        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], *, sized: bool = False
     ) -> None:
         """Exchange with each peer. On a GPU it is ordered in the current stream.
 
-        `lengths` (int64, on the device): so many bytes of each, or of all; None: all bytes.
+        `sized`: see `ExchangeSession.post`.
         """
         self.session.check()
         if received[0].numel():
             exchange = self._exchange_on_cpu
             if received[0].is_cuda:
                 exchange = self._exchange_on_stream
-            exchange(sent, received, lengths)
+            exchange(sent, received, sized)
 
     def _exchange_on_cpu(
-        self,
-        sent: Sequence[torch.Tensor],
-        received: Sequence[torch.Tensor],
-        lengths: torch.Tensor | None,
+        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], sized: bool
     ) -> None:
         lane = self._lane(None)
-        chunks = self._post(lane, sent, received, lengths)
+        chunks = self._post(lane, sent, received, sized)
         lane.base = (lane.base + chunks) % _ROUND
         ctypes.c_uint32.from_address(lane.numbers.ready).value = lane.base
         self.session.wait(lane.numbers.done, lane.base)
 
     def _exchange_on_stream(
-        self,
-        sent: Sequence[torch.Tensor],
-        received: Sequence[torch.Tensor],
-        lengths: torch.Tensor | None,
+        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], sized: bool
     ) -> None:
         lane = self._lane(torch.cuda.current_stream(received[0].device))
         assert lane.stream is not None
@@ -190,11 +178,8 @@ class HostStaging:
         within = lane.buffer(f"within {lane.turn}", length * len(received)).view(
             len(received), length
         )
-        if lengths is not None:  # in host memory before the first chunk is
-            known = lane.buffer("lengths", lengths.nbytes).view(lengths.dtype)
-            lengths = known.copy_(lengths, non_blocking=True)
         chunks = self._post(
-            lane, [out[at % len(different)] for at in range(len(sent))], list(within), lengths
+            lane, [out[at % len(different)] for at in range(len(sent))], list(within), sized
         )
         counts = [(lane.base + 1 + chunk) % _ROUND for chunk in range(chunks)]
         for count, sources, copies in zip(
@@ -230,18 +215,17 @@ class HostStaging:
         lane: _StreamBuffers,
         sent: Sequence[torch.Tensor],
         received: Sequence[torch.Tensor],
-        lengths: torch.Tensor | None,
+        sized: bool,
     ) -> int:
         """Returns the number of chunks."""
-        numbers: list[int | None] = [None] * len(sent)
-        if lengths is not None:
-            numbers = [lengths[at % len(lengths) :].data_ptr() for at in range(len(sent))]
         addresses = [
-            (source.data_ptr(), target.data_ptr(), number)
-            for source, target, number in zip(sent, received, numbers, strict=True)
+            (source.data_ptr(), target.data_ptr())
+            for source, target in zip(sent, received, strict=True)
         ]
         length = received[0].numel()
-        return self.session.post(addresses, length, self._chunk(length), lane.numbers, lane.base)
+        return self.session.post(
+            addresses, length, self._chunk(length), lane.numbers, lane.base, sized=sized
+        )
 
 
 def _synchronize(devices: Iterable[torch.device]) -> None:

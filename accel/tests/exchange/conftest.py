@@ -1,5 +1,5 @@
 """Makes the modules in this folder importable by name, since tests are imported by path;
-fixtures of updates on the CPU.
+fixtures of updates on the CPU, and of host staging.
 """
 
 import sys
@@ -25,3 +25,13 @@ def updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     yield request.param
     if request.param == "native":
         host_adam._library.cache_clear()
+
+
+@pytest.fixture
+def staging_env(plugin_library: Path) -> dict[str, str]:
+    """The library, and loopback, which is left out where nobody asks for it."""
+    return {
+        "BUSBW_PLUGIN": str(plugin_library),
+        "BUSBW_NET_IFNAME": "=lo",
+        "BUSBW_NET_THREADS": "1",
+    }

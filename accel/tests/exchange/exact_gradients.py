@@ -4,6 +4,8 @@ on every rank of a job.
 
 import json
 import os
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import torch
@@ -13,18 +15,21 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import busbw_accel
+from busbw_accel import staging
 from busbw_accel.codecs import coder, exact
 
 LENGTH = 10_007
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SPECIAL = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-40, -6e-8, 1.0, -1.0]
+CONTENTS = ("gradient", "narrow", "special", "noise", "zeros")
+MIXED = 60
 STEPS = 500
 MORE_RANKS = 5  # times fewer steps: each step is an exchange with each rank
 LOST = 2  # the exchange in which a rank goes
 
 
 def row(kind: str, name: str, rank: int) -> torch.Tensor:
-    """A rank's gradient: like those of a training, all special values, or random bits."""
+    """A rank's gradient: like those of a training, special values, random bits, or zeros."""
     generator = torch.Generator().manual_seed(rank)
     if name == "noise":
         size = FORMATS[kind].itemsize
@@ -37,16 +42,22 @@ def row(kind: str, name: str, rank: int) -> torch.Tensor:
         values = some[torch.randint(len(some), (LENGTH,), generator=generator)]
     if name == "narrow":
         values = values.bfloat16()
+    if name == "zeros":
+        values = torch.zeros(LENGTH)
     return values.to(FORMATS[kind])
 
 
 def average(kind: str, name: str) -> torch.Tensor:
+    """The average of the rows of all ranks."""
+    return average_of([row(kind, name, rank) for rank in range(dist.get_world_size())])
+
+
+def average_of(rows: list[torch.Tensor]) -> torch.Tensor:
     """The average in fp32 in the order of ranks, in the gradient's format."""
-    ranks = dist.get_world_size()
-    total = row(kind, name, 0).float() / ranks
-    for rank in range(1, ranks):
-        total = total + row(kind, name, rank).float() / ranks
-    return total.to(FORMATS[kind])
+    total = rows[0].float() / len(rows)
+    for each in rows[1:]:
+        total = total + each.float() / len(rows)
+    return total.to(rows[0].dtype)
 
 
 def halves() -> dict[str, Any]:
@@ -57,7 +68,7 @@ def halves() -> dict[str, Any]:
     codec, reports = exact.Exact(settings(method="exact")), {}
     length = LENGTH // comm.size  # rows begin anywhere
     for kind in FORMATS:
-        for name in ("gradient", "narrow", "special", "noise"):
+        for name in CONTENTS[:4]:
             rows = row(kind, name, comm.rank)[: comm.size * length].view(comm.size, length)
             expected = average(kind, name)[comm.rank * length :][:length]
             own = row(kind, name, comm.rank)[:length]
@@ -91,7 +102,7 @@ def averages() -> dict[str, Any]:
     """Averages, coded and uncoded; whether rows were coded, and the bytes that were sent."""
     reports, coded_share = {}, coder.MOST_SHARE
     for kind in FORMATS:
-        for name in ("gradient", "narrow", "special", "noise"):
+        for name in CONTENTS[:4]:
             report: dict[str, Any] = {}
             results = []
             for coded in (True, False):
@@ -105,6 +116,27 @@ def averages() -> dict[str, Any]:
             report["same"] = torch.equal(words(results[0]), words(results[1]))
             report["digest"] = digest(results[0].cpu().view(torch.uint8))
             reports[f"{kind} {name}"] = report
+    return reports
+
+
+def mixed() -> dict[str, Any]:
+    """Gradients of any length, whose content differs from rank to rank, over the backend and in
+    small chunks over host staging: how many averages are wrong, and the bytes that were sent.
+    """
+    staging.MIN_CHUNK_BYTES, staging.MAX_CHUNK_BYTES = 1 << 6, 1 << 12
+    reports = {}
+    for name in ("backend", "host"):
+        worker, drawn = worker_of(settings(method="exact", staging=name)), Random(7)
+        wrong = []
+        for _ in range(MIXED):
+            kind, length = drawn.choice(list(FORMATS)), drawn.randint(1, LENGTH)
+            names = drawn.choices(CONTENTS, k=dist.get_world_size())
+            rows = [row(kind, name, rank)[:length] for rank, name in enumerate(names)]
+            flat = rows[dist.get_rank()].to(DEVICE, copy=True)
+            result = worker.average(flat, ["a"], [(length,)]).wait().cpu()
+            if not _alike(result, average_of(rows)):
+                wrong.append((kind, length, names))
+        reports[name] = {"wrong": wrong, "sent": worker.traffic.across}
     return reports
 
 
@@ -142,12 +174,21 @@ def trainings() -> dict[str, Any]:
 
 def damaged() -> str:
     """Bytes that are no coded row end the training with an error on the rank that gets them."""
-    worker = worker_of(settings(method="exact"))
+    return _damaged("backend", lambda message: message[coder.PROLOGUE :].fill_(255))
+
+
+def too_short() -> str:
+    """So does a message that ends before its row does."""
+    return _damaged("host", lambda message: message.view(torch.int64)[:1].fill_(coder.PROLOGUE))
+
+
+def _damaged(where: str, damage: Callable[[torch.Tensor], object]) -> str:
+    worker = worker_of(settings(method="exact", staging=where))
     write = coder.write
 
-    def damaged_write(row: torch.Tensor, message: torch.Tensor, length: torch.Tensor) -> None:
-        write(row, message, length)
-        message[coder.PROLOGUE :] = 255
+    def damaged_write(row: torch.Tensor, message: torch.Tensor) -> None:
+        write(row, message)
+        damage(message)
 
     coder.write = damaged_write
     try:

@@ -2,7 +2,9 @@
 
 import jobs
 import pytest
+import torch
 
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("warm_python")]
 
 
@@ -24,6 +26,18 @@ def test_averages_have_the_bits_of_plain_ones(ranks, tmp_path):
     }
     assert shares["fp32 narrow"] < (0.45 if ranks == 2 else 0.75)
     assert shares["fp32 gradient"] < 0.95
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("device", DEVICES)
+def test_ranks_may_have_rows_of_other_kinds(device, ranks, staging_env, tmp_path):
+    env = staging_env | {"ACCEL_DEVICE": device}
+    results = jobs.run(tmp_path, "exact_gradients", ["mixed"], ranks, ranks, **env)
+    mixed = [result["mixed"] for result in results]
+    assert [report[where]["wrong"] for report in mixed for where in report] == [[]] * 2 * ranks
+    # over a backend all send as many bytes as the longest row has
+    assert len({report["backend"]["sent"] for report in mixed}) == 1
+    assert all(report["host"]["sent"] < report["backend"]["sent"] for report in mixed)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -55,9 +69,21 @@ def test_a_training_has_the_weights_of_one_with_plain_gradients(ranks, tmp_path)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_bytes_of_no_row_are_an_error(ranks, tmp_path):
     results = jobs.run(tmp_path, "exact_gradients", ["damaged"], ranks)
-    for result in results:
-        assert "an exchange failed at rank" in result["damaged"]
+    for rank, result in enumerate(results):
+        assert f"an exchange failed at rank {rank}" in result["damaged"]
+        assert f"(from rank {int(rank == 0)}: " in result["damaged"]
         assert "coded block" in result["damaged"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_message_that_is_too_short_for_its_row_is_an_error(device, staging_env, tmp_path):
+    env = staging_env | {"ACCEL_DEVICE": device}
+    results = jobs.run(tmp_path, "exact_gradients", ["too_short"], 2, **env)
+    for rank, result in enumerate(results):
+        if device == "cuda":  # which tells the host later
+            assert "coded block" in result["too_short"]
+        else:
+            assert f"(from rank {1 - rank}: 0 bytes of" in result["too_short"]
 
 
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):

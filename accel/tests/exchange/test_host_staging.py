@@ -19,18 +19,8 @@ if torch.cuda.device_count() > 1:
     }
 
 
-@pytest.fixture
-def env(plugin_library):
-    """The library, and loopback, which is left out where nobody asks for it."""
-    return {
-        "BUSBW_PLUGIN": str(plugin_library),
-        "BUSBW_NET_IFNAME": "=lo",
-        "BUSBW_NET_THREADS": "1",
-    }
-
-
 @pytest.mark.parametrize("job_name", list(JOBS))
-def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
+def test_results_have_the_bits_that_the_backend_gives(job_name, staging_env, tmp_path):
     ranks, hosts, more = JOBS[job_name]
     results = jobs.run(
         tmp_path,
@@ -38,7 +28,7 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
         ["same_bits", "again", "closed", "dropped", "local_steps"],
         ranks,
         hosts,
-        **env,
+        **staging_env,
         **more,
     )
     for result in results:
@@ -53,13 +43,17 @@ def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
             assert report["host"] == report["backend"] == results[0]["same_bits"][method]["host"], (
                 method
             )
-            assert report["same traffic"] and report["error"] < 1, method
+            if hosts > 1 and method == "exact":  # the backend's rows have the length of the longest
+                assert report["host sent"] < report["backend sent"]
+            else:
+                assert report["host sent"] == report["backend sent"], method
+            assert report["error"] < 1, method
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_exchanges_on_several_streams_have_the_bits_of_one_stream(ranks, env, tmp_path):
-    results = jobs.run(tmp_path, "staging_checks", ["streams"], ranks, ranks, **env, **GPUS)
+def test_exchanges_on_several_streams_have_the_bits_of_one_stream(ranks, staging_env, tmp_path):
+    results = jobs.run(tmp_path, "staging_checks", ["streams"], ranks, ranks, **staging_env, **GPUS)
     for result in results:
         for case, by_lanes in result["streams"].items():
             assert by_lanes["1"] == by_lanes["2"] == results[0]["streams"][case]["1"], case
@@ -68,8 +62,10 @@ def test_exchanges_on_several_streams_have_the_bits_of_one_stream(ranks, env, tm
 @pytest.mark.parametrize(
     ("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"]
 )
-def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
-    results = jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more)
+def test_a_rank_without_the_library_is_named_on_every_rank(
+    ranks, hosts, more, staging_env, tmp_path
+):
+    results = jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **staging_env, **more)
     assert {result["refused"] for result in results} == {
         "host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"
     }
@@ -80,8 +76,10 @@ def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, e
     [{}, GPUS] if torch.cuda.is_available() else [{}],
     ids=lambda more: "GPUs" if more else "CPUs",
 )
-def test_a_rank_that_is_lost_is_named_by_the_others(more, env, tmp_path):
-    results = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more, may_fail=True)
+def test_a_rank_that_is_lost_is_named_by_the_others(more, staging_env, tmp_path):
+    results = jobs.run(
+        tmp_path, "staging_checks", ["lost"], 3, 3, **staging_env, **more, may_fail=True
+    )
     assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
     for result in results[:2]:
         assert "lost: rank 2 on host2 (" in result["lost"]

@@ -16,7 +16,7 @@ HANG_S = 250  # where other processes use all cores
 pytestmark = [pytest.mark.netlab, pytest.mark.torch, pytest.mark.timeout(HANG_S + 50)]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-METHODS = "none,torch-fp16,2d,2d+int8,2d+int8+host,2d+topk+ratio=0.1,2d+int8+every=4"
+METHODS = "none,torch-fp16,2d,2d+int8,2d+int8+host,2d+topk+ratio=0.1,2d+int8+every=4,2d+exact+host"
 if find_spec("torchft"):
     METHODS += ",torchft-diloco"
 HEADERS = 1.06  # headers of packets, and gloo's other messages

@@ -1,8 +1,9 @@
 """Messages of rows: Triton writes and reads them on GPUs; on CPUs busbw-native, or else torch.
 
-A message begins with the number of bytes of the coded row (int64, in PROLOGUE bytes), which follow
-as in `exponents`. If coding does not pay, it is 0, and the elements follow as they are. On a GPU
-only the GPU knows which, and the host waits for nothing.
+A message begins with the number of its bytes and that of the row's elements, both int64. The coded
+row follows, see `exponents`. If coding does not pay, the elements follow as they are, and only then
+the message has all of `message_bytes`. On a GPU only the GPU knows which, and the host waits for
+nothing.
 """
 
 import ctypes
@@ -22,9 +23,9 @@ _FUNCTIONS = {
         (_Pointer, _Size, _Pointer, _Size, _Number, native.Room),
     ),
 }
-PROLOGUE = exponents.ALIGNMENT
+PROLOGUE = 16  # bytes before those of the row; a multiple of exponents.ALIGNMENT
 # Rows that are longer than this share of their elements are sent as they are: coding takes longer
-# than what it saves.
+# than what it saves. Below 1, so that a message shows whether it is coded.
 MOST_SHARE = 0.95
 # Of each GPU: not 0 if a message that it has read was wrong, there and in the host's memory.
 _wrong: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -35,33 +36,27 @@ def message_bytes(row: torch.Tensor) -> int:
     return int(PROLOGUE + -(-row.nbytes // exponents.ALIGNMENT) * exponents.ALIGNMENT)
 
 
-def write(row: torch.Tensor, message: torch.Tensor, length: torch.Tensor) -> None:
+def write(row: torch.Tensor, message: torch.Tensor) -> None:
     """Fill `message` (uint8, as many as `message_bytes`) by a row.
 
-    `length` (int64, one element) is set to the bytes that are to be sent, a multiple of ALIGNMENT.
-    Those behind them are undefined.
-
-    Raises:
-        ValueError: a GPU has read a wrong message before, see `check`.
+    Its length is a multiple of ALIGNMENT. The bytes behind it are undefined.
     """
-    check()
-    number, content = message[:8].view(torch.int64), message[PROLOGUE:]
+    head, content = message[:PROLOGUE].view(torch.int64), message[PROLOGUE:]
     plain = content[: row.nbytes].view(row.dtype)
     most = int(MOST_SHARE * row.nbytes)
     if kernels.usable(row) and row.numel():
         from busbw_accel.codecs.kernels import exponents as triton_coder
 
-        triton_coder.encode(row, content, plain, most, number, length)
+        triton_coder.encode(row, head, content, plain, most)
+        return
+    coded = _encoded(row)
+    pays = coded.numel() <= most
+    if pays:
+        content[: coded.numel()] = coded
     else:
-        coded = _encoded(row)
-        pays = coded.numel() <= most
-        if pays:
-            content[: coded.numel()] = coded
-        else:
-            plain.copy_(row)
-        number.fill_(coded.numel() if pays else 0)
-        length.fill_(coded.numel() if pays else content.numel())
-    length += PROLOGUE
+        plain.copy_(row)
+    head[0] = PROLOGUE + (coded.numel() if pays else content.numel())
+    head[1] = row.numel()
 
 
 def read(message: torch.Tensor, row: torch.Tensor) -> None:
@@ -71,7 +66,7 @@ def read(message: torch.Tensor, row: torch.Tensor) -> None:
         ValueError: it is no message of such a row. On a GPU elements become NaN instead, and
             `check` raises later.
     """
-    number, content = message[:8].view(torch.int64), message[PROLOGUE:]
+    head, content = message[:PROLOGUE].view(torch.int64), message[PROLOGUE:]
     plain = content[: row.nbytes].view(row.dtype)
     if kernels.usable(row) and row.numel():
         from busbw_accel.codecs.kernels import exponents as triton_coder
@@ -80,25 +75,36 @@ def read(message: torch.Tensor, row: torch.Tensor) -> None:
             wrong = torch.zeros(1, dtype=torch.int32, device=row.device)
             _wrong[row.device] = wrong, torch.zeros(1, dtype=torch.int32, pin_memory=row.is_cuda)
         wrong, seen = _wrong[row.device]
-        triton_coder.decode(number, content, plain, row, wrong)
+        triton_coder.decode(head, content, plain, row, wrong)
         seen.copy_(wrong, non_blocking=True)
         return
-    length = int(number)
-    if not 0 <= length <= content.numel():
-        raise ValueError(f"{length} bytes of coded blocks in a message of {content.numel()}")
-    if length:
-        _decode(content[:length], row)
+    length, elements = head.tolist()
+    if elements != row.numel() or not PROLOGUE <= length <= message.numel():
+        raise ValueError(
+            f"a row of {elements} elements in {length} bytes, not of {row.numel()} in at most"
+            f" {message.numel()}"
+        )
+    if length < message_bytes(row):
+        _decode(content[: length - PROLOGUE], row)
     else:
         row.copy_(plain)
 
 
 def check() -> None:
     """Raise ValueError, once, if a message that a GPU has read was wrong."""
-    for wrong, seen in _wrong.values():
+    if forget():
+        raise ValueError("the lengths of coded blocks do not match their headers")
+
+
+def forget() -> bool:
+    """Forget the messages that were wrong. Returns whether there was one."""
+    found = False
+    for wrong, seen in list(_wrong.values()):
         if int(seen):
             wrong.zero_()
             seen.zero_()
-            raise ValueError("the lengths of coded blocks do not match their headers")
+            found = True
+    return found
 
 
 def _encoded(row: torch.Tensor) -> torch.Tensor:

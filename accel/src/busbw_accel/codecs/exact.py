@@ -8,6 +8,7 @@ each other, and both sum.
 from collections.abc import Sequence
 
 import torch
+import torch.distributed as dist
 
 from busbw_accel.codecs import coder
 from busbw_accel.codecs.base import Codec, State
@@ -22,7 +23,7 @@ class Exact(Codec):
         if comm.size == 2:
             rows = [part, part]
             rows[1 - comm.rank] = torch.empty_like(part)
-            sent = _gather(part, rows, comm)
+            sent = _swap(_messages([part]), rows, comm)
             part.copy_(mean(rows))
             return sent
         length = -(-part.numel() // (comm.size * BLOCK)) * BLOCK
@@ -37,44 +38,44 @@ class Exact(Codec):
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> Bytes:
         if comm.size == 2:
-            messages, lengths = _messages([rows[1 - comm.rank]])
+            messages = _messages([rows[1 - comm.rank]])
         else:
-            messages, lengths = _messages(rows.unbind(), leave_out=comm.rank)
+            messages = _messages(rows.unbind(), leave_out=comm.rank)
         received = [torch.empty_like(shard) for _ in rows]
         received[comm.rank] = rows[comm.rank]
-        _read(comm.swap(messages, lengths), received, comm)
+        sent = _swap(messages, received, comm)
         shard.copy_(mean(received))
-        return comm.direct(lengths.sum())
+        return sent
 
     def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> Bytes:
         rows = gathered.view(comm.size, -1)
-        sent = _gather(shard, rows.unbind(), comm)
+        sent = _swap(_messages([shard]), rows.unbind(), comm)
         rows[comm.rank].copy_(shard)
         return sent
 
 
-def _gather(own: torch.Tensor, rows: Sequence[torch.Tensor], comm: Communicator) -> Bytes:
-    """Fill the rows of the other ranks. Returns the bytes that leave this rank's host."""
-    messages, lengths = _messages([own])
-    _read(comm.swap(messages, lengths), rows, comm)
-    return comm.ring((comm.size - 1) * lengths.sum())
-
-
-def _messages(
-    rows: Sequence[torch.Tensor], leave_out: int | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The messages of rows [rows, bytes], and their lengths. That of one row may be left out."""
+def _messages(rows: Sequence[torch.Tensor], leave_out: int | None = None) -> torch.Tensor:
+    """The messages of rows [rows, bytes]. That of one row may be left out: it has no bytes."""
     first = rows[0]
     messages = first.new_empty(len(rows), coder.message_bytes(first), dtype=torch.uint8)
-    lengths = first.new_zeros(len(rows), dtype=torch.int64)
-    for number, row in enumerate(rows):
-        if number != leave_out:
-            coder.write(row, messages[number], lengths[number : number + 1])
-    return messages, lengths
+    for number, (row, message) in enumerate(zip(rows, messages, strict=True)):
+        if number == leave_out:
+            message.view(torch.int64)[0] = 0
+        else:
+            coder.write(row, message)
+    return messages
 
 
-def _read(received: torch.Tensor, rows: Sequence[torch.Tensor], comm: Communicator) -> None:
-    """Fill the rows of the other ranks."""
-    for number, (message, row) in enumerate(zip(received, rows, strict=True)):
-        if number != comm.rank:
+def _swap(messages: torch.Tensor, rows: Sequence[torch.Tensor], comm: Communicator) -> Bytes:
+    """Fill the rows of the other ranks. Returns the bytes that leave this rank's host."""
+    received, sent = comm.swap(messages)
+    coder.check()  # of earlier messages, after the exchange, which knows better why it has failed
+    for rank, (message, row) in enumerate(zip(received, rows, strict=True)):
+        if rank == comm.rank:
+            continue
+        try:
             coder.read(message, row)
+        except ValueError as error:
+            sender = dist.get_global_rank(comm.group, rank) if comm.group else rank
+            raise ValueError(f"from rank {sender}: {error}") from error
+    return sent

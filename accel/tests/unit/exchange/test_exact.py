@@ -101,21 +101,19 @@ def test_any_halves_come_back(values):
 def written(row):
     """A message, with the bytes that are to be sent, and others behind them."""
     message = torch.full((coder.message_bytes(row),), 255, dtype=torch.uint8, device=row.device)
-    length = torch.zeros(1, dtype=torch.int64, device=row.device)
-    coder.write(row, message, length)
-    message[int(length) :] = 77
-    return message, int(length)
+    coder.write(row, message)
+    length = int(message.view(torch.int64)[0])
+    message[length:] = 77
+    return message, length
 
 
 def check_messages(length, kind):
     for name, row in kinds(length, kind, length).items():
         message, sent = written(row.to(DEVICE))
         coded = exponents.encode(row)
-        if coded.numel() > coder.MOST_SHARE * row.nbytes:
-            number, content = 0, row.view(torch.uint8)
-        else:
-            number, content = coded.numel(), coded
-        assert int(message[:8].view(torch.int64)) == number, name
+        pays = coded.numel() <= coder.MOST_SHARE * row.nbytes
+        content = coded if pays else row.view(torch.uint8)
+        assert int(message.view(torch.int64)[1]) == length, name
         assert torch.equal(message[coder.PROLOGUE :][: content.numel()].cpu(), content), name
         assert coder.PROLOGUE + content.numel() <= sent <= message.numel() and sent % 16 == 0
         assert returned(message, row.to(DEVICE), coder.read), name
@@ -156,34 +154,60 @@ def test_coded_bytes_that_end_early_or_are_damaged_are_errors(native):
                 decode(wrong, torch.empty_like(row))
 
 
+def with_wrong_heads(message, sent):
+    """Messages of other lengths, or of a row with an element more. The last ends before its bytes
+    do.
+    """
+    whole, elements, wrong = message.numel(), 3 * BLOCK, []
+    heads = [(length, elements) for length in (-1, 0, 24, sent - 16, whole + 16, whole)]
+    for head in [(sent, elements + 1), *heads]:
+        wrong.append(message.clone())
+        wrong[-1][: coder.PROLOGUE].view(torch.int64).copy_(torch.tensor(head))
+    return [*wrong[:-1], wrong[-1][:sent]]
+
+
 def test_a_message_that_is_none_is_an_error(native):
     row = kinds(3 * BLOCK, torch.float32, 1)["gradient"]
-    message, _ = written(row)
-    for number in (-1, 8, 32, message.numel() - 8):
-        message[:8].view(torch.int64).fill_(number)
-        with pytest.raises(ValueError, match="coded block"):
-            coder.read(message, torch.empty_like(row))
+    for wrong in with_wrong_heads(*written(row)):
+        with pytest.raises(ValueError, match=r"coded block|a row of 76[89] elements"):
+            coder.read(wrong, torch.empty_like(row))
 
 
 def test_kernels_make_what_is_wrong_nan_and_tell_the_host_later(in_kernels):
     row = kinds(3 * BLOCK, torch.float32, 1)["gradient"].to(DEVICE)
-    right, _ = written(row)
-    widths, numbers = right.clone(), []
+    right, sent = written(row)
+    widths = right.clone()
     widths[coder.PROLOGUE + 1] ^= 1  # of the first block
-    for number in (-1, 8, 32):
-        numbers.append(right.clone())
-        numbers[-1][:8].view(torch.int64).fill_(number)
-    for message in (widths, *numbers):
+    for message in (widths, *with_wrong_heads(right, sent)):
         out = torch.zeros_like(row)
         coder.read(message, out)
         if DEVICE == "cuda":
             torch.cuda.synchronize()
-        assert out[:BLOCK].isnan().all()
+        assert out[-BLOCK:].isnan().all() or message is widths
         if message is widths:
+            assert out[:BLOCK].isnan().all()
             assert torch.equal(out[BLOCK:], row[BLOCK:])
         with pytest.raises(ValueError, match="coded block"):
             coder.check()
         coder.check()
+
+
+class Broken(Communicator):
+    """Ranks whose exchanges fail."""
+
+    def swap(self, messages):
+        raise RuntimeError("the peer closed the connection")
+
+
+def test_what_a_failed_exchange_leaves_does_not_hide_why_it_failed(in_kernels):
+    row = torch.zeros(BLOCK, device=DEVICE)
+    coder.read(torch.full((coder.message_bytes(row),), 255, dtype=torch.uint8, device=DEVICE), row)
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="the peer closed"):
+        exact.Exact(Settings(method="exact")).exchange(row, Broken(None, 2, 0, 1), {}, 0)
+    assert coder.forget(), "the message was wrong too"
+    coder.check()
 
 
 def alone(ranks):

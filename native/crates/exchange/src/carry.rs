@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ const WINDOW: u32 = 8;
 /// Polls without progress before the thread sleeps, and the time it sleeps.
 const SPIN_POLLS: u32 = 200;
 const SLEEP: Duration = Duration::from_micros(20);
+/// The bytes of the length with which a message begins in a `sized` job.
+const LENGTH: usize = size_of::<u64>();
 
 /// The buffers for one peer.
 #[derive(Clone, Copy)]
@@ -27,29 +29,6 @@ pub struct Part {
     pub recv: *mut u8,
     /// In bytes.
     pub recv_len: usize,
-    /// How many of the bytes to send, known once the first chunk is ready; NULL: all. If a part has
-    /// this number on one rank, it has one on its peer, which receives as many.
-    pub send_now: *const AtomicU64,
-}
-
-impl Part {
-    /// Whether ranks send as many bytes as they know in the course of the exchange.
-    fn varies(&self) -> bool {
-        !self.send_now.is_null()
-    }
-
-    /// The bytes to send, in a job of which a chunk is ready.
-    fn length(&self) -> Result<usize, Error> {
-        if !self.varies() {
-            return Ok(self.send_len);
-        }
-        // SAFETY: the caller of `Job::new` keeps this number until `done` is complete.
-        let bytes = unsafe { &*self.send_now }.load(Ordering::Acquire);
-        usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.send_len).ok_or_else(|| {
-            let message = format!("{bytes} bytes to send of {}", self.send_len);
-            Error::new(Kind::Usage, message)
-        })
-    }
 }
 
 /// Counters in memory, shared by an exchange and its user.
@@ -71,6 +50,7 @@ pub struct Job {
     chunks: u32,
     numbers: Numbers,
     base: u32,
+    sized: bool,
 }
 
 // SAFETY: the caller of `new` keeps all memory behind these pointers, and uses the counters only
@@ -79,6 +59,9 @@ unsafe impl Send for Job {}
 
 impl Job {
     /// `parts` has one entry for each peer, divided into `chunks` of `chunk` bytes.
+    ///
+    /// `sized`: each message begins with its number of bytes (u64), and no more are sent. It is read
+    /// once the first chunk is ready. Bytes of a receive buffer after it stay as they were.
     ///
     /// # Safety
     /// All memory behind `parts` and `numbers` stays valid, and is not used otherwise, until `done`
@@ -90,8 +73,26 @@ impl Job {
         chunks: u32,
         numbers: Numbers,
         base: u32,
+        sized: bool,
     ) -> Self {
-        Self { parts: parts.to_vec(), chunk, chunks, numbers, base }
+        Self { parts: parts.to_vec(), chunk, chunks, numbers, base, sized }
+    }
+
+    /// The bytes of the message in a buffer of `room` bytes, of which the first chunk is there.
+    fn length(&self, message: *const u8, room: usize) -> Result<usize, String> {
+        if !self.sized {
+            return Ok(room);
+        }
+        if room.min(self.chunk) < LENGTH {
+            return Err(format!("a message without a length: a buffer of {room} bytes"));
+        }
+        // SAFETY: the caller of `new` keeps the buffer until `done` is complete, and it has as many
+        // bytes. Nobody writes to its first chunk any more.
+        let bytes = unsafe { message.cast::<u64>().read_unaligned() };
+        usize::try_from(bytes)
+            .ok()
+            .filter(|bytes| (LENGTH..=room).contains(bytes))
+            .ok_or_else(|| format!("a message of {bytes} bytes in a buffer of {room}"))
     }
 
     /// Mark the exchange as failed and release waiting threads.
@@ -141,14 +142,13 @@ struct Transfers {
 }
 
 impl Transfers {
-    /// Post as many chunks as allowed and collect finished ones. `sized` gives the expected size of
-    /// a chunk, or, where it varies, the largest. Returns whether anything happened.
+    /// Post as many chunks as allowed and collect finished ones: `check` gets the number and the
+    /// bytes of each. Returns whether anything happened.
     fn advance(
         &mut self,
         most: u32,
-        varies: bool,
-        sized: impl Fn(u32) -> usize,
         mut begin: impl FnMut(u32) -> Result<Option<NonNull<Request>>, Error>,
+        check: impl Fn(u32, usize) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let before = (self.posted, self.ended);
         while self.posted < most && self.posted - self.ended < WINDOW {
@@ -160,14 +160,7 @@ impl Transfers {
             // SAFETY: the peer's connection outlives this call, and the request leaves `under_way`
             // once it has tested done.
             let Some(bytes) = unsafe { Request::test(first) }? else { break };
-            let wanted = sized(self.ended);
-            if bytes > wanted || (bytes < wanted && !varies) {
-                let message = format!(
-                    "chunk {} of an exchange has {bytes} bytes on one rank and {wanted} on another",
-                    self.ended
-                );
-                return Err(Error::new(Kind::Usage, message));
-            }
+            check(self.ended, bytes)?;
             self.under_way.pop_front();
             self.ended += 1;
         }
@@ -192,21 +185,23 @@ pub fn carry(
         let have = job.have();
         let mut progress = false;
         for ((out, within), (peer, part)) in ways.iter_mut().zip(peers.iter().zip(&job.parts)) {
-            let sized = |length: usize| move |number: u32| cut(length, job.chunk, number).1;
-            let varies = part.varies();
-            progress |= within.advance(job.chunks, varies, sized(part.recv_len), |number| {
+            let begin = |number| {
                 let (at, size) = cut(part.recv_len, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
                 unsafe { peer.receiver.irecv(part.recv.add(at), size) }
-            })?;
-            let length = if have == 0 { 0 } else { part.length()? };
-            progress |= out.advance(have, false, sized(length), |number| {
+            };
+            let check = |number, bytes| came(job, peer, part, number, bytes);
+            progress |= within.advance(job.chunks, begin, check)?;
+            let begin = |number| {
+                let length = (job.length(part.send, part.send_len))
+                    .map_err(|why| Error::new(Kind::Usage, format!("to send: {why}")))?;
                 let (at, size) = cut(length, job.chunk, number);
                 // SAFETY: the caller of `Job::new` keeps the buffer until `done` is complete, and
                 // `cut` stays within its length.
                 unsafe { peer.sender.isend(part.send.add(at), size) }
-            })?;
+            };
+            progress |= out.advance(have, begin, |_, _| Ok(()))?;
         }
         let ended = ways
             .iter()
@@ -239,6 +234,16 @@ pub fn carry(
         }
     }
     Ok(())
+}
+
+/// Whether a chunk that has come has the size that it should have.
+fn came(job: &Job, peer: &Peer, part: &Part, number: u32, bytes: usize) -> Result<(), Error> {
+    let wrong = |why: String| peer.receiver.error(Kind::Usage, &why);
+    let (_, size) = cut(job.length(part.recv, part.recv_len).map_err(wrong)?, job.chunk, number);
+    if bytes == size {
+        return Ok(());
+    }
+    Err(wrong(format!("chunk {number} of an exchange has {bytes} bytes, not {size}")))
 }
 
 /// Start and size of a chunk. The size is 0 past the end, as in a part that is shorter than others.

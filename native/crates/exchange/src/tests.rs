@@ -1,8 +1,8 @@
 //! Ranks in one process, over loopback. The tests write the counters that a GPU would write.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,13 @@ struct Rank {
     ready: AtomicU32,
     done: AtomicU32,
     failed: AtomicU32,
-    /// Bytes to send; None: the whole length.
-    send_now: Option<AtomicU64>,
     base: u32,
+    /// Whether messages begin with their length.
+    sized: bool,
 }
 
 impl Rank {
     fn post(&mut self, length: usize) -> u32 {
-        let send_now = self.send_now.as_ref().map_or(ptr::null(), ptr::from_ref);
         let chunks = u32::try_from(length.div_ceil(CHUNK)).unwrap();
         let parts: Vec<_> = (self.sent.iter().zip(&mut self.came))
             .map(|(sent, came)| Part {
@@ -37,7 +36,6 @@ impl Rank {
                 send_len: length,
                 recv: came.as_mut_ptr(),
                 recv_len: length,
-                send_now,
             })
             .collect();
         let numbers = Numbers {
@@ -47,8 +45,17 @@ impl Rank {
         };
         // SAFETY: `Rank` owns the buffers and counters, and each test waits for its jobs or drops
         // the exchange before the rank.
-        self.exchange.post(unsafe { Job::new(&parts, CHUNK, chunks, numbers, self.base) });
+        self.exchange
+            .post(unsafe { Job::new(&parts, CHUNK, chunks, numbers, self.base, self.sized) });
         chunks
+    }
+
+    /// Write the length of the messages at their begin.
+    fn say(&mut self, bytes: usize) {
+        self.sized = true;
+        for message in &mut self.sent {
+            message[..8].copy_from_slice(&bytes.to_ne_bytes());
+        }
     }
 
     /// Exchange everything at once and wait.
@@ -90,8 +97,8 @@ fn ranks(count: usize, length: usize) -> Vec<Rank> {
                 ready: AtomicU32::new(base),
                 done: AtomicU32::new(base),
                 failed: AtomicU32::new(0),
-                send_now: None,
                 base,
+                sized: false,
             }
         })
     });
@@ -122,20 +129,20 @@ fn each_has_what_the_others_sent() {
 }
 
 #[test]
-fn each_sends_as_many_bytes_as_it_says_when_the_first_chunk_is_ready() {
+fn each_sends_as_many_bytes_as_its_message_says_when_the_first_chunk_is_ready() {
     for count in [2, 3] {
-        let length = 5 * CHUNK + 7;
-        let mut all = ranks(count, length);
-        for lengths in [[0, 1, CHUNK], [length, 3 * CHUNK, 2 * CHUNK + 5]] {
+        let room = 5 * CHUNK + 7;
+        let mut all = ranks(count, room);
+        for lengths in [[8, 9, CHUNK], [room, 3 * CHUNK, 2 * CHUNK + 5]] {
             let posted: Vec<u32> = all
                 .iter_mut()
                 .map(|rank| {
-                    rank.send_now = Some(AtomicU64::new(u64::MAX));
-                    rank.base.wrapping_add(rank.post(length))
+                    rank.say(usize::MAX);
+                    rank.base.wrapping_add(rank.post(room))
                 })
                 .collect();
             for ((rank, until), bytes) in all.iter_mut().zip(posted).zip(lengths) {
-                rank.send_now.as_ref().unwrap().store(bytes as u64, Ordering::Relaxed);
+                rank.say(bytes);
                 rank.ready.store(until, Ordering::Release);
                 rank.base = until;
             }
@@ -143,7 +150,8 @@ fn each_sends_as_many_bytes_as_it_says_when_the_first_chunk_is_ready() {
                 rank.exchange.wait(&rank.done, rank.base).unwrap();
                 for (number, from) in (0..count).filter(|from| *from != own).enumerate() {
                     let (came, rest) = rank.came[number].split_at(lengths[from]);
-                    assert!(came.iter().enumerate().all(|(at, got)| *got == byte(from, own, at)));
+                    assert_eq!(came[..8], lengths[from].to_ne_bytes());
+                    assert!((8..came.len()).all(|at| came[at] == byte(from, own, at)));
                     assert!(rest.iter().all(|got| *got == 0), "{from} to {own}");
                     rank.came[number].fill(0);
                 }
@@ -153,13 +161,27 @@ fn each_sends_as_many_bytes_as_it_says_when_the_first_chunk_is_ready() {
 }
 
 #[test]
-fn a_rank_that_would_send_more_than_it_has_gets_an_error() {
-    let mut all = ranks(2, CHUNK);
-    for rank in &mut all {
-        rank.send_now = Some(AtomicU64::new(CHUNK as u64 + 1));
+fn a_message_of_a_length_that_cannot_be_is_an_error() {
+    for wrong in [0, 7, 2 * CHUNK + 1, usize::MAX] {
+        let mut all = ranks(2, 2 * CHUNK);
+        all[0].say(wrong);
+        let error = all[0].exchange(2 * CHUNK).unwrap_err();
+        assert!(error.contains(&format!("a message of {wrong} bytes in a buffer of 131072")));
     }
-    let error = all[0].exchange(CHUNK).unwrap_err();
-    assert!(error.contains("65537 bytes to send of 65536"), "{error}");
+}
+
+#[test]
+fn a_message_that_is_longer_or_shorter_than_it_says_is_an_error() {
+    for (said, sent) in [(2 * CHUNK - 1, 2 * CHUNK), (2 * CHUNK, CHUNK + 5), (2 * CHUNK, 3)] {
+        let mut all = ranks(2, 2 * CHUNK);
+        all[0].say(said);
+        all[0].sized = false; // sends all that it has
+        let until = all[0].base.wrapping_add(all[0].post(sent));
+        all[0].ready.store(until, Ordering::Release);
+        all[1].say(2 * CHUNK);
+        let error = all[1].exchange(2 * CHUNK).unwrap_err();
+        assert!(error.starts_with("from 127.0.0.1"), "{error}");
+    }
 }
 
 #[test]

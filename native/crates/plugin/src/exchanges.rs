@@ -101,6 +101,7 @@ pub unsafe extern "C" fn busbw_exchange_post(
     chunks: u32,
     numbers: Numbers,
     base: u32,
+    sized: bool,
 ) {
     guarded("busbw_exchange_post", (), || {
         // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn busbw_exchange_post(
         // SAFETY: the caller guarantees one part for each peer.
         let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
         // SAFETY: the caller guarantees the contract of `Job::new`.
-        exchange.post(unsafe { Job::new(parts, chunk, chunks, numbers, base) });
+        exchange.post(unsafe { Job::new(parts, chunk, chunks, numbers, base, sized) });
     });
 }
 

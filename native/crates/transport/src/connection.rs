@@ -120,6 +120,11 @@ impl Receiver {
         // contract.
         unsafe { self.core.irecv(buffer, room) }
     }
+
+    /// An error of what the peer has sent. It names the peer.
+    pub fn error(&self, kind: Kind, why: &str) -> Error {
+        self.core.error(kind, why)
+    }
 }
 
 impl Drop for Receiver {

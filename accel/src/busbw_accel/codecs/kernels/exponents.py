@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from busbw_accel.codecs.coder import PROLOGUE
 from busbw_accel.codecs.exponents import (
     ALIGNMENT,
     HEADER_BYTES,
@@ -22,6 +23,7 @@ _BLOCK, _PLANE = tl.constexpr(BLOCK), tl.constexpr(PLANE_BYTES)
 _SPARSE, _WHOLE = tl.constexpr(SPARSE), tl.constexpr(WHOLE)
 _WIDTHS = tl.constexpr(MOST_WIDTH + 1)
 _HEADER, _ALIGNMENT = tl.constexpr(HEADER_BYTES), tl.constexpr(ALIGNMENT)
+_PROLOGUE = tl.constexpr(PROLOGUE)
 _WORDS = {2: torch.int16, 4: torch.int32}
 
 
@@ -81,11 +83,9 @@ def _store_listed(values, kept, out):
 
 
 @triton.jit(do_not_specialize=["elements", "most", "room"])
-def _write(
-    words, headers, ends, content, plain, number, length, elements, most, room, SIZE: tl.constexpr
-):
+def _write(words, headers, ends, head, content, plain, elements, most, room, SIZE: tl.constexpr):
     """Write a block and its header, if the coded row has at most `most` bytes; otherwise its
-    elements. The last program also writes the numbers of bytes, and zeros after the content.
+    elements. The last program also writes the head, and zeros after the content.
     """
     block, last = tl.program_id(0), tl.num_programs(0) - 1
     first = _HEADER * (last + 1)
@@ -100,15 +100,15 @@ def _write(
             padding = end + tl.arange(0, _ALIGNMENT)
             zeros = tl.zeros((_ALIGNMENT,), tl.uint8)
             tl.store(content + padding, zeros, mask=padding < total)
-            tl.store(number, total)
-            tl.store(length, total)
+            tl.store(head, total + _PROLOGUE)
     else:
         at = block * _BLOCK + tl.arange(0, _BLOCK)
         word = tl.load(words + at, mask=at < elements)
         tl.store(plain + at, word, mask=at < elements)
         if block == last:
-            tl.store(number, 0)
-            tl.store(length, room)
+            tl.store(head, room + _PROLOGUE)
+    if block == last:
+        tl.store(head + 1, elements)
 
 
 @triton.jit
@@ -148,18 +148,22 @@ def _load_bits(content, at, there, left):
     return (_load_bytes(content, at + lane // 8, (lane >= 0) & there, left) >> (lane % 8)) & 1
 
 
-@triton.jit(do_not_specialize=["elements", "room"])
-def _read(number, content, ends, plain, words, wrong, elements, room, SIZE: tl.constexpr):
-    """Read a block. Sets `wrong` to 1 if it does not match its header, and its elements to NaN."""
+@triton.jit(do_not_specialize=["elements", "room", "whole"])
+def _read(head, content, ends, plain, words, wrong, elements, room, whole, SIZE: tl.constexpr):
+    """Read a block. Sets `wrong` to 1 if it does not match its header, and its elements to NaN.
+
+    `room`: the bytes of `content`; `whole`: those of elements that are not coded.
+    """
     block = tl.program_id(0)
     at = block * _BLOCK + tl.arange(0, _BLOCK)
-    length = tl.load(number)
-    if length == 0:
+    length = tl.load(head) - _PROLOGUE
+    length = tl.where((tl.load(head + 1) != elements) | (length > room), 0, length)
+    if length == whole:
         tl.store(words + at, tl.load(plain + at, mask=at < elements), mask=at < elements)
     else:
         header = tl.load(content.to(tl.pointer_type(tl.int32)) + block)
         start = _HEADER * tl.num_programs(0) + tl.load(ends + block) - ((header >> 18) & 16383)
-        left = tl.minimum(length, room) - start
+        left = length - start
         word, end = _read_content(header, content + start, left, SIZE)
         if (end != ((header >> 18) & 16383)) | (end > left):
             tl.store(wrong, 1)
@@ -198,18 +202,10 @@ def _read_content(header, content, left, SIZE: tl.constexpr):
 
 
 def encode(
-    row: torch.Tensor,
-    content: torch.Tensor,
-    plain: torch.Tensor,
-    most: int,
-    number: torch.Tensor,
-    length: torch.Tensor,
+    row: torch.Tensor, head: torch.Tensor, content: torch.Tensor, plain: torch.Tensor, most: int
 ) -> None:
-    """Write the bytes of `exponents.encode` to `content`, and their number (int64) to `number` and
-    `length`.
-
-    If there are more than `most`, `plain` gets the elements, `number` is 0, and `length` all of
-    `content`.
+    """Write the bytes of `exponents.encode` to `content`, or, if there are more than `most`, the
+    elements to `plain`. `head`: see `coder`.
     """
     size, blocks = row.element_size(), triton.cdiv(row.numel(), BLOCK)
     headers, lengths = torch.empty(2, blocks, dtype=torch.int32, device=row.device)
@@ -219,10 +215,9 @@ def encode(
         words,
         headers,
         lengths.cumsum(0),
+        head,
         content,
         plain.view(words.dtype),
-        number,
-        length,
         row.numel(),
         most,
         content.numel(),
@@ -232,7 +227,7 @@ def encode(
 
 
 def decode(
-    number: torch.Tensor,
+    head: torch.Tensor,
     content: torch.Tensor,
     plain: torch.Tensor,
     row: torch.Tensor,
@@ -248,7 +243,7 @@ def decode(
         raise ValueError(f"{room} bytes of {blocks} coded blocks, less than their headers")
     headers = content[: HEADER_BYTES * blocks].view(torch.int32)
     _read[(blocks,)](
-        number,
+        head,
         content,
         ((headers >> 18) & 16383).cumsum(0),
         plain.view(_WORDS[size]),
@@ -256,6 +251,7 @@ def decode(
         wrong,
         row.numel(),
         room,
+        triton.cdiv(row.nbytes, ALIGNMENT) * ALIGNMENT,
         SIZE=size,
         num_warps=1,
     )
