@@ -28,7 +28,7 @@ _FUNCTIONS = {
         ctypes.c_int,
         (_Pointer, _Pointer, ctypes.c_double, ctypes.c_double, native.Room),
     ),
-    "busbw_exchange_post": (
+    "busbw_exchange_begin": (
         None,
         (_Pointer, _Pointer, _Size, _Number, Numbers, _Number, ctypes.c_bool),
     ),
@@ -101,7 +101,7 @@ class ExchangeSession:
         buffers = (PeerBuffers * len(addresses))(
             *[PeerBuffers(send, nbytes, receive, nbytes) for send, receive in addresses]
         )
-        _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base, sized)
+        _library().busbw_exchange_begin(self._open(), buffers, chunk, chunks, numbers, base, sized)
         return chunks
 
     def wait(self, done: int, until: int) -> None:

@@ -94,7 +94,7 @@ fn limit(what: &str, seconds: f64) -> Result<Duration, String> {
 /// `exchange` has joined and is not closed, `parts` has one entry for each peer, and the contract
 /// of `Job::new` holds.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbw_exchange_post(
+pub unsafe extern "C" fn busbw_exchange_begin(
     exchange: *const Exchange,
     parts: *const Part,
     chunk: usize,
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn busbw_exchange_post(
     base: u32,
     sized: bool,
 ) {
-    guarded("busbw_exchange_post", (), || {
+    guarded("busbw_exchange_begin", (), || {
         // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not
         // closed.
         let exchange = unsafe { &*exchange };
