@@ -49,6 +49,21 @@ FIRES = {
             "",
         ),
     ),
+    "nvlink-driver-errors": (
+        (
+            ("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"),
+            FAIL,
+            "",
+        ),
+        (
+            (
+                "NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask"
+                " failed!"
+            ),
+            FAIL,
+            "",
+        ),
+    ),
     "nic-firmware-health": (
         (
             MLX + "poll_health:801:(pid 0): device's health compromised - reached miss count",
