@@ -17,7 +17,7 @@ from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
 from busbw.job import dumps
 from busbw.job.ras_report import LEFT_PROBLEM
-from busbw.job.stalls import Stall, by_call, call_text, joined, named
+from busbw.job.stalls import Stall, by_call, call_text, is_missing_part, joined, named, place
 from busbw.job.types import CommStatus, JobData, JobHostStatus, JobReport, RankStatus
 
 # a waiting NCCL kernel: always running, at a fraction of the power limit
@@ -77,8 +77,7 @@ def _different(job: JobData) -> Stall | None:
         return None
     for call in job.outstanding:
         if call.different:
-            place = f"number {call.seq} of group {call.group}"
-            message = f"ranks made different calls as {place}: {by_call(call.different)}"
+            message = f"ranks made different calls as {place(call)}: {by_call(call.different)}"
             return Stall([], [], message, SAME_CALLS_FIX)
     for comm in job.after.comms:
         counts = {rank.rank: rank.counts for rank in comm.ranks if rank.counts}
@@ -231,9 +230,9 @@ def _evidence(job: JobData) -> Iterable[str]:
         late = f"; not called by {joined(call.absent)}" if call.absent else ""
         silent = f"; no dump of {joined(call.silent)}" if call.silent else ""
         ended = f"; ended on {joined(call.completed)}" if call.completed else ""
-        called = f"{call_text(call)}: called by"
+        called = f"{call_text(call)}: {'waited for' if is_missing_part(call) else 'called'} by"
         if call.different:
-            called = f"number {call.seq} of group {call.group}: {by_call(call.different)}; waiting:"
+            called = f"{place(call)}: {by_call(call.different)}; waiting:"
         waiting = joined(call.waiting) or "none"
         yield f"Flight Recorder: {called} {waiting}{ended}{late}{silent}"
     for name, host in job.hosts.items():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbw.job.types import JobData, RankStatus
+from busbw.pattern import merge
 from busbw.pattern.pending_collective import Outstanding
 
 MAX_NAMED = 4  # ranks that a message names
@@ -45,7 +46,19 @@ def named(job: JobData, ranks: Sequence[RankStatus]) -> str:
 
 
 def call_text(call: Outstanding) -> str:
-    return f"{call.function} number {call.seq} of group {call.group}"
+    """`all_reduce number 7 of group 0`; without a number if that is not known."""
+    return f"{call.function} {place(call)}"
+
+
+def is_missing_part(call: Outstanding) -> bool:
+    """Whether it is the send for which another rank waits, or the receive."""
+    name = call.function.partition(" ")[0]
+    return bool(call.absent) and merge.function(name) in merge.POINT_TO_POINT
+
+
+def place(call: Outstanding) -> str:
+    """`number 7 of group 0`."""
+    return (f"number {call.seq} " if call.seq else "") + f"of group {call.group}"
 
 
 def subject(job: JobData, ranks: Sequence[RankStatus], numbers: Sequence[int]) -> str:
