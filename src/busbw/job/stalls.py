@@ -50,10 +50,9 @@ def call_text(call: Outstanding) -> str:
     return f"{call.function} {place(call)}"
 
 
-def is_missing_part(call: Outstanding) -> bool:
-    """Whether it is the send for which another rank waits, or the receive."""
-    name = call.function.partition(" ")[0]
-    return bool(call.absent) and merge.function(name) in merge.POINT_TO_POINT
+def is_send(call: Outstanding) -> bool:
+    """Whether it is a send or a receive."""
+    return merge.function(call.function.partition(" ")[0]) in merge.POINT_TO_POINT
 
 
 def place(call: Outstanding) -> str:

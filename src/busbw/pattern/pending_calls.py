@@ -31,17 +31,18 @@ Dump = tuple[str, int, dict[str, Any]]  # its name and rank
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
-    """The first collective of each process group, and the first send or receive of each two ranks,
-    that ranks called differently or that has not ended, the oldest first; and notes on what could
-    not be read.
+    """The first collective of each process group that ranks called differently or that has not
+    ended, then the first send or receive of each two ranks, both with the oldest first; and notes
+    on what could not be read.
 
     The number of a rank is in the name of its file. UsageError if a file cannot be opened.
     """
     collector = Collector("flight recorder")
     sends = _Sends(collector)
     found = of_dumps(sends.of_dumps(_dumps(files, collector)), collector)
-    found += filter(None, map(sends.first, sends.pairs))
-    return sorted(found, key=lambda call: call.since_ns), collector.header.notes
+    pairs = filter(None, map(sends.first, sends.pairs))
+    found += sorted(pairs, key=lambda call: call.since_ns)
+    return found, collector.header.notes
 
 
 def _dumps(files: Sequence[str], collector: Collector) -> Iterator[Dump]:
@@ -81,6 +82,7 @@ class _Sends:
     collector: Collector
     pairs: dict[tuple[str, int, int], _SendingPair] = field(default_factory=dict)
     doing: dict[int, str] = field(default_factory=dict)  # by rank its first open call, or its last
+    waiting: set[int] = field(default_factory=set)  # ranks with an open call
     partial: dict[int, bool] = field(default_factory=dict)  # whether a dump lacks the first calls
 
     def of_dumps(self, dumps: Iterator[Dump]) -> Iterator[Dump]:
@@ -111,7 +113,9 @@ class _Sends:
             except json_recovery.UNEXPECTED as error:
                 self.collector.add_problem(f"{name}: entry {at}: {type(error).__name__}: {error}")
         if calls:
-            self.doing[rank] = next((call for call in calls if not call.has_ended), calls[-1]).text
+            self.doing[rank] = next(iter(_open(calls)), calls[-1]).text
+        if _open(calls):
+            self.waiting.add(rank)
 
     def _take(
         self, rank: int, entry: dict[str, Any], configured: dict[str, Any]
@@ -161,18 +165,21 @@ class _Sends:
         return self._of_one(pair, 0 if partial else both + 1, lone[0])
 
     def _of_one(self, pair: _SendingPair, number: int, call: _SendOrReceive) -> Outstanding:
-        """A call that the other rank has not made."""
+        """A call that the other rank has not made; it may have, if its dump lacks calls that ended
+        and it waits itself.
+        """
         other, missing = pair.sender, f"{SEND} to rank {pair.receiver}"
         if call.rank == pair.sender:
             other, missing = pair.receiver, f"{RECV} from rank {pair.sender}"
         is_silent = other not in self.partial
+        is_known = not is_silent and (number > 0 or other not in self.waiting)
         return Outstanding(
             group=pair.group,
             seq=number,
-            function=call.text if is_silent else missing,
+            function=missing if is_known else call.text,
             since_ns=call.since_ns,
             waiting=[call.rank],
-            absent={} if is_silent else {other: self.doing.get(other, "none")},
+            absent={other: self.doing.get(other, "none")} if is_known else {},
             silent=[other] if is_silent else [],
         )
 

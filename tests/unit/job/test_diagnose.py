@@ -336,6 +336,18 @@ def test_of_dumps_without_the_first_calls_the_open_ones_are_compared(tmp_path):
     assert message_of(tmp_path).startswith(
         "rank 0 has not called send to rank 1 of group 0 (last: send to rank 2)"
     )
+    dump_sends(tmp_path, 0, ("send 0->1", {}), ("send 0->2", OPEN), first=90)  # it may have
+    dump_sends(tmp_path, 2, ("recv 2<-0", OPEN), first=17)
+    assert message_of(tmp_path).startswith("no rank is late: 1 rank waits in recv from rank 0 of")
+
+
+def test_a_rank_that_waits_in_a_collective_is_not_late_with_a_send(tmp_path):
+    dump_sends(tmp_path, 0, ("all_reduce", {**OPEN, "is_p2p": False, "collective_seq_id": 15}))
+    dump_sends(tmp_path, 1, ("recv 1<-0", OPEN))
+    dump_sends(tmp_path, 2, ("all_reduce", {"is_p2p": False}))
+    assert message_of(tmp_path).startswith(
+        "rank 2 has not called all_reduce number 15 of group 0 (last: all_reduce number 14)"
+    )
 
 
 def test_a_receive_from_any_rank_is_not_compared(tmp_path):
