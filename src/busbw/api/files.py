@@ -299,10 +299,9 @@ def _failure(data: bytes) -> JobReport | None:
     from busbw.job import nccl_warnings, watchdog_log
 
     report = None
-    if b"Watchdog caught" in data:
+    if any(mark.encode() in data for mark in watchdog_log.MARKS):
         report = watchdog_log.report(data.decode("utf-8", "replace"))
-    marks = (nccl_warnings.MARK, nccl_warnings.LAST, nccl_warnings.TEST)
-    if report is None and any(mark.encode() in data for mark in marks):
+    if report is None and any(mark.encode() in data for mark in nccl_warnings.MARKS):
         report = nccl_warnings.report(data.decode("utf-8", "replace"))
     return report
 

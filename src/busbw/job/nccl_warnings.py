@@ -1,5 +1,5 @@
 """What the log of a job that failed says of NCCL's reason: the lines `NCCL WARN`, `Last error:` of
-PyTorch, which has the last of them, and `Test NCCL failure` of nccl-tests.
+PyTorch, which has the last of them, `Test NCCL failure` of nccl-tests, and the error of servers.
 
 Each rank warns, mostly because another has failed. So a warning of a cause counts before others,
 wherever it stands in the log. Sources: NCCL's src/misc/ibvwrap.cc, socket.cc and shmutils.cc,
@@ -16,6 +16,8 @@ from busbw.core.sizes import counted
 from busbw.job.types import JobReport
 
 MARK, LAST, TEST = "NCCL WARN ", "Last error:", "Test NCCL failure "
+RAISED = "RuntimeError: NCCL error: "  # of vLLM and SGLang
+MARKS = (MARK, LAST, TEST, RAISED)
 # What is never a consequence; what may be one, and counts if it comes first; what always is one.
 _CAUSE, _FIRST, _FOLLOWS = range(3)
 _LONGEST = 2000  # characters before and after the mark that are read
@@ -154,9 +156,10 @@ _KINDS = tuple(
             " NCCL_SOCKET_IFNAME",
         ),
         (
-            r"unhandled (?P<why>cuda|system) error",
+            r"(?P<why>unhandled (?:cuda|system) error|invalid (?:argument|usage)(?= \(run)"
+            r"|internal error(?= - please))",
             _FOLLOWS,
-            "an unhandled {why} error, and not NCCL's warning of it",
+            "an {why}, and not NCCL's warning of it",
             "NCCL_DEBUG=WARN in a new run: NCCL then says what failed",
         ),
         (
@@ -226,6 +229,9 @@ def _warnings(text: str) -> Iterator[Warned]:
             host, pid, gpu, warning = match.groups()
             place = f"{host}, GPU {gpu}" if gpu else host
             yield Warned(place, f"{host}:{pid}", warning.strip())
+        elif (at := line.find(RAISED)) >= 0:
+            place = _who(line[:at])
+            yield Warned(place, place, line[at + len(RAISED) :][:_LONGEST])
         elif TEST in line and (match := _TEST.search(line[:_LONGEST])):
             yield Warned(match[1], match[1], match[2].removesuffix(" / "))
 

@@ -213,3 +213,17 @@ def test_a_folder_of_torchrun_stands_for_the_logs_of_its_last_attempt(tmp_path, 
     (tmp_path / "none_later" / "attempt_0" / "0" / "stderr.log").write_text(CALL)
     assert guarded(["show", str(tmp_path)]) == 2
     assert "the files of 2 runs\n\nhint: busbw show " in capsys.readouterr().err
+
+
+def test_the_error_of_a_server_without_a_line_of_nccl() -> None:
+    """The line before it in the traceback has the same words."""
+    begin = "(Worker pid=13737) ERROR 05-22 10:26:17 [multiproc_executor.py:870] "
+    log = f'{begin}    raise RuntimeError(f"NCCL error: {{error_str}}")\n'
+    assert report(log) is None
+    for error, reason in (
+        ("unhandled system error (run with NCCL_DEBUG=INFO for details)", "unhandled system error"),
+        ("invalid usage (run with NCCL_DEBUG=WARN for details)", "invalid usage"),
+    ):
+        assert message(f"{log}{begin}RuntimeError: NCCL error: {error}") == (
+            f"NCCL failed on pid=13737: an {reason}, and not NCCL's warning of it"
+        )

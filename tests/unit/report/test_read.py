@@ -402,6 +402,15 @@ def test_files_of_rccl_tests(data: str) -> None:
             "a table of vLLM's benchmark_device_communicators.py",
         ),
         (b"   Name    Self CPU %    Self CPU   CPU total %\n", "a table of torch.profiler"),
+        (b"Job summary\n===========\n\n\nCommunicators... (0.00s)\n", "a report of NCCL's RAS"),
+        (
+            b"[Feb 27 2025 15:10:02] [ERROR] [tid 12727] detected NVSwitch non-fatal error 12028\n",
+            "a log of NVIDIA's fabric manager",
+        ),
+        (
+            b"[rank1]:[E614 11:14:03.0 ProcessGroupNCCL.cpp:1319] [PG 0 Rank 1] Failed to get\n",
+            "a log of a program",
+        ),
     ],
 )
 def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:

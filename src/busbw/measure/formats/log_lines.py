@@ -144,6 +144,25 @@ KINDS: tuple[ForeignFile, ...] = (
         "a Grafana dashboard",
         LOG,
     ),
+    ForeignFile(
+        re.compile(rb"(?m)^Job summary\r?\n=+\r?\n[\s\S]{0,4096}^Communicators\.\.\."),
+        "a report of NCCL's RAS",
+        "while the job runs: busbw check job, which asks RAS twice",
+    ),
+    ForeignFile(
+        re.compile(rb"(?m)^\[\w{3} \d\d \d{4} [\d:]{8}\] \[(?:INFO|WARNING|ERROR)\] \[tid \d+\] "),
+        "a log of NVIDIA's fabric manager",
+        "sudo dmesg > FILE; busbw check --from FILE: the driver logs errors of NVSwitches there",
+    ),
+    ForeignFile(
+        re.compile(
+            rb"\A(?![\s\S]*(?:nThread|busbw))[\s\S]*(?:Traceback \(most recent call last\)"
+            rb"|\[rank\d+\]: ?(?:\[|\w*Error)|\[c10d\]|(?m:^(?:\(\w+ pid=\d+[^)\n]*\) )?"
+            rb"(?:INFO|WARNING|ERROR) \d\d-\d\d [\d:]{8} ))"
+        ),
+        "a log of a program, without a call or a failure of NCCL",
+        "NCCL_DEBUG=WARN in a new run: if NCCL fails, it says why",
+    ),
 )
 
 
