@@ -62,7 +62,7 @@ class Integers(Codec):
 
         feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
-        sent, residual = integers.packed(
+        sent, residual, _ = integers.packed(
             part, before, comm.size, 1, length, self.bits, feedback=feedback
         )
         skipped = integers.add(comm.all_gather(sent), length, self.bits, part)
@@ -77,7 +77,7 @@ class Integers(Codec):
 
         feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
-        sent, residual = integers.packed(
+        sent, residual, _ = integers.packed(
             part, before[0], comm.size, comm.size, length, self.bits, feedback=feedback
         )
         own_sum, sum_residual = integers.summed(
@@ -120,34 +120,49 @@ class Integers(Codec):
     def reduce_scatter(
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> Bytes:
-        elements, feedback = shard.numel(), self.settings.feedback
-        length = _whole(elements)
-        if kernels.usable(rows):
-            from busbw_accel.codecs.kernels import integers
+        length = _whole(shard.numel())
+        (self._reduce_in_kernels if kernels.usable(rows) else self._reduce_in_torch)(
+            rows, shard, comm, state, length
+        )
+        return comm.direct((comm.size - 1) * row_bytes(length, self.bits))
 
-            before = state.get(RESIDUAL) if feedback else None
-            if before is not None:
-                before = _pad(before.view(rows.shape), length).view(-1)
-            sent, residual = integers.packed(
-                _pad(rows, length).view(-1),
-                before,
-                comm.size,
-                comm.size,
-                length,
-                self.bits,
-                feedback=feedback,
-            )
-            integers.add(comm.all_to_all(sent), length, self.bits, shard)
-        else:
-            total = carried(rows.view(-1), comm, state, feedback).view(rows.shape)
-            sent, residual = pack(_pad(total, length), self.bits)
-            received = unpack(comm.all_to_all(sent), length, self.bits)
-            shard.copy_(sum_rows(received)[:elements])
+    # The other ranks' shards are unknown in a reduce-scatter: what this rank has sent decides
+    # whether it keeps the residual.
+
+    def _reduce_in_kernels(
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
+        from busbw_accel.codecs.kernels import integers, not_finite
+
+        elements, feedback = shard.numel(), self.settings.feedback
+        before = state.get(RESIDUAL) if feedback else None
+        padded = before if before is None else _pad(before.view(rows.shape), length).view(-1)
+        sent, residual, skipped = integers.packed(
+            _pad(rows, length).view(-1),
+            padded,
+            comm.size,
+            comm.size,
+            length,
+            self.bits,
+            feedback=feedback,
+        )
+        integers.add(comm.all_to_all(sent), length, self.bits, shard)
         if feedback:
-            # The other ranks' shards are unknown here: what this rank has sent decides.
+            residual = residual.view(comm.size, length)[:, :elements].reshape(-1)
+            not_finite.restore(residual, before, skipped)
+            state[RESIDUAL] = residual
+
+    def _reduce_in_torch(
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
+        elements, feedback = shard.numel(), self.settings.feedback
+        total = carried(rows.view(-1), comm, state, feedback).view(rows.shape)
+        sent, residual = pack(_pad(total, length), self.bits)
+        received = unpack(comm.all_to_all(sent), length, self.bits)
+        shard.copy_(sum_rows(received)[:elements])
+        if feedback:
             residual = residual.view(comm.size, length)[:, :elements].flatten()
             keep(state, {RESIDUAL: residual}, residual)
-        return comm.direct((comm.size - 1) * row_bytes(length, self.bits))
 
     def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> Bytes:
         elements = shard.numel()
@@ -155,7 +170,7 @@ class Integers(Codec):
         if kernels.usable(gathered):
             from busbw_accel.codecs.kernels import integers
 
-            sent, _ = integers.packed(shard, None, 1, 1, length, self.bits, feedback=False)
+            sent, _, _ = integers.packed(shard, None, 1, 1, length, self.bits, feedback=False)
             every = gathered
             if length > elements:
                 every = gathered.new_empty(comm.size * length)

@@ -222,7 +222,8 @@ def test_integers_and_scales_match_plain_torch(kind, bits):
     part, before = gradient(1, 7000, kind), gradient(2, 7000)
     part[:256] = 0.0
     before[:256] = 0.0  # a block of zeros
-    sent, residual = integers.packed(part, before, size, size, length, bits, feedback=True)
+    sent, residual, wrong = integers.packed(part, before, size, size, length, bits, feedback=True)
+    assert int(wrong) == 0
     padded = torch.nn.functional.pad(part.float() / size + before, (0, size * length - 7000))
     expected, expected_residual = plain.pack(padded.view(size, length), bits)
     deviation = (plain.unpack(sent, length, bits) - plain.unpack(expected, length, bits)).abs()
@@ -258,7 +259,8 @@ def test_integers_and_scales_match_plain_torch(kind, bits):
 def test_only_blocks_with_infinite_values_become_nan(infinite, bits):
     part = gradient(1, 4096)
     part[300] = infinite
-    sent, _ = integers.packed(part, None, 1, 1, 4096, bits, feedback=False)
+    sent, _, wrong = integers.packed(part, None, 1, 1, 4096, bits, feedback=True)
+    assert int(wrong) == 1
     summed, _ = integers.summed(sent, None, 4096, bits, feedback=False)
     assert int(integers.unpack(summed, 4096, bits, part)) == 1
     assert int(integers.add(sent, 4096, bits, part)) == 1

@@ -101,6 +101,7 @@ def _pack(
     rest,
     scales,
     steps,
+    wrong,
     elements,
     length,
     size,
@@ -111,7 +112,10 @@ def _pack(
     EXACT: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """Pack blocks of share plus residual of one row."""
+    """Pack blocks of share plus residual of one row.
+
+    With FED, sets `wrong` to 1 if a value is not finite.
+    """
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
     there, left = _left(length, first)
     begin = row * length + first * _BLOCK
@@ -124,6 +128,7 @@ def _pack(
     _store(steps + row * row_steps, first, integers, there, BITS)
     if FED:
         tl.store(rest + begin + within, total - integers * scale[:, None], mask=inside)
+        note_not_finite(scale, wrong)
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
@@ -198,21 +203,26 @@ def packed(
     bits: int,
     *,
     feedback: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Pack share (of `size` ranks) plus residual into `rows` rows of `length` elements.
 
-    Returns them (uint8) and the rounding errors.
+    Returns them (uint8), and with `feedback` the rounding errors and whether a value is not finite
+    (int32, on the device).
     """
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rounding_errors = torch.empty(
         part.numel() if feedback else 0, dtype=torch.float32, device=part.device
     )
+    wrong = rounding_errors
+    if feedback:
+        wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     has_residual = residual is not None
     _pack[(_programs(length), rows)](
         part,
         residual if has_residual else rounding_errors,
         rounding_errors,
         *_views(sent, length),
+        wrong,
         part.numel(),
         length,
         float(size),
@@ -223,7 +233,7 @@ def packed(
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return sent, rounding_errors
+    return sent, rounding_errors, wrong
 
 
 def summed(
