@@ -12,6 +12,10 @@ _KINDS = (  # the first that its beginning shows
     ("a binary file", re.compile(rb"\x7fELF|[^\n]*\0")),
     ("a web page", re.compile(rb"(?i)\s*<(?:!doctype html|html)")),
     ("XML", re.compile(rb"\s*<\?xml|\s*<system\b")),
+    (
+        "a report of nvidia-bug-report.sh, of which the part of dmesg or journalctl can be read",
+        re.compile(rb"[_\s]*Start of NVIDIA bug report log file"),
+    ),
     ("a JSON document", re.compile(rb"\s*[\[{]\s*[\"\[{\]}]")),
     ("an NCCL log", re.compile(rb"(?s).*\] NCCL (?:INFO|WARN|TRACE) ")),
     ("a report of nccl-tests", re.compile(rb"(?s).*# (?:nThread|Using devices)")),

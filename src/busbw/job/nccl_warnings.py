@@ -18,8 +18,9 @@ from busbw.job.types import JobReport
 MARK, LAST, TEST = "NCCL WARN ", "Last error:", "Test NCCL failure "
 RAISED = "RuntimeError: NCCL error: "  # of vLLM and SGLang
 MARKS = (MARK, LAST, TEST, RAISED)
-# What is never a consequence; what may be one, and counts if it comes first; what always is one.
-_CAUSE, _FIRST, _FOLLOWS = range(3)
+# What NCCL may survive, but is the cause if anything failed; what is never a consequence; what may
+# be one, and counts if it comes first; what always is one.
+_SURVIVED, _CAUSE, _FIRST, _FOLLOWS = range(4)
 _LONGEST = 2000  # characters before and after the mark that are read
 _MOST_SEEN = 8  # warnings that differ
 _LINE = re.compile(
@@ -30,6 +31,7 @@ _TEST = re.compile(r"([\w.-]{1,255}): Test NCCL failure \S{1,200} '(.+)'")
 # `[rank3]:` of PyTorch, `(RayWorkerWrapper pid=291, ip=10.0.0.168)` of Ray
 _PLACE = re.compile(r"\b(rank ?\d{1,9}|pid=\d{1,10}(?:, ip=[\w.:]{1,60})?)\b")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_UNKNOWN = "whether the job failed is unknown"
 _GPU_FIX = "on that host: dmesg | grep -iE 'xid|nvlink'; nvidia-smi; busbw check"
 _MEMORY_FIX = (
     "GPUDirect RDMA or the registration of memory failed: NCCL_NET_GDR_LEVEL=LOC tells whether it"
@@ -112,6 +114,13 @@ _KINDS = tuple(
         (
             r"NET/IB : (?P<port>\S+:\d+)[: ].*?async (?:fatal )?event.*?: (?P<why>[^:\n]+)$",
             _CAUSE,
+            "port {port} reports: {why}",
+            "dmesg | grep mlx5; " + _LINK_FIX,
+        ),
+        (
+            r"NET/IB : (?P<port>\S+:\d+) (?:Got async error event: )?(?P<why>port error|GID table"
+            r" changed)",
+            _SURVIVED,
             "port {port} reports: {why}",
             "dmesg | grep mlx5; " + _LINK_FIX,
         ),
@@ -201,18 +210,20 @@ def report(text: str) -> JobReport | None:
         return JobReport(
             at="",
             seconds=0.0,
-            message=f"NCCL warned, first on {warnings[0].place}; whether the job failed is unknown",
+            message=f"NCCL warned, first on {warnings[0].place}; {_UNKNOWN}",
             evidence=evidence,
             fix="look for the first error in the output of that process",
         )
     kind, warned, match = min(found, key=lambda one: one[0].order)  # the first of its order
     groups = {name: value.strip() for name, value in match.groupdict().items() if value}
     words = {"peer": "its peer", "why": "no reason given", **groups}
+    reason = f"on {warned.place}: {kind.reason.format(**words)}"
+    survived = all(kind.order == _SURVIVED for kind, _, _ in found)
     return JobReport(
         at="",
         seconds=0.0,
-        verdict=Verdict.FAIL,
-        message=f"NCCL failed on {warned.place}: {kind.reason.format(**words)}",
+        verdict=Verdict.UNKNOWN if survived else Verdict.FAIL,
+        message=f"NCCL warned {reason}; {_UNKNOWN}" if survived else f"NCCL failed {reason}",
         evidence=evidence,
         fix=kind.fix,
     )

@@ -38,6 +38,11 @@ _TOLD = re.compile(
     r"acollectivetimeoutfrom(?:thislocalrank|rank(\d{1,9})).{0,80}?"
     r"LastenqueuedNCCLwork:(-?\d{1,18}),lastcompletedNCCLwork:(-?\d{1,18})"
 )
+_RANKS = r"\[(\d{1,9}(?:, \d{1,9}){0,9999})\]"
+_DESYNC = re.compile(  # TraceUtils.h
+    rf"{_RANKS} (finished collective #\d+, but didn't join collective #\d+"
+    rf"|joined but didn't finish collective #\d+)|our best knowledge, ranks {_RANKS} are the"
+)
 NO_SIZE = 1 << 63  # of calls in a group PyTorch prints -1 as a number without a sign
 FIX = (
     "look at a rank that is missing here first: it died, or never made the call; otherwise at the"
@@ -109,9 +114,20 @@ def report(text: str) -> JobReport | None:
     of_groups.sort(key=lambda group: -len(group.waits))  # others follow from the largest
     message, fix = of_groups[0].conclusion()
     evidence = [line for group in of_groups for line in group.evidence()]
+    if out_of_step := _out_of_step(text):
+        message = f"PyTorch reports ranks out of step: {'; '.join(out_of_step)}"
     return JobReport(
         at="", seconds=0.0, verdict=Verdict.FAIL, message=message, evidence=evidence, fix=fix
     )
+
+
+def _out_of_step(text: str) -> list[str]:
+    """What the report of TORCH_NCCL_DESYNC_DEBUG=1 says: the ranks that caused the timeout."""
+    found = []
+    for match in _DESYNC.finditer(text):
+        ranks = ranks_text(int(rank) for rank in (match[1] or match[3]).split(","))
+        found.append(f"{ranks} {match[2] or 'never joined any collective'}")
+    return list(dict.fromkeys(found))
 
 
 def _told(text: str) -> JobReport | None:

@@ -227,3 +227,16 @@ def test_the_error_of_a_server_without_a_line_of_nccl() -> None:
         assert message(f"{log}{begin}RuntimeError: NCCL error: {error}") == (
             f"NCCL failed on pid=13737: an {reason}, and not NCCL's warning of it"
         )
+
+
+def test_a_port_that_nccl_may_survive_is_the_cause_if_anything_failed() -> None:
+    down = warning("NET/IB : mlx5_32:1 Got async error event: port error")
+    up = warning("NET/IB : mlx5_32:1 Got async error event: port active")
+    found = report(down + up)
+    assert found is not None and found.verdict is Verdict.UNKNOWN
+    assert found.message == (
+        "NCCL warned on h1, GPU 0: port mlx5_32:1 reports: port error; whether the job failed is"
+        " unknown"
+    )
+    retries = warning("NET/IB : Got completion from peer 10.0.0.2<4791> with status=12 opcode=0")
+    assert message(retries + down) == "NCCL failed on h1, GPU 0: port mlx5_32:1 reports: port error"

@@ -125,6 +125,23 @@ def test_a_group_of_calls_has_no_size() -> None:
     assert report(log.replace("WorkNCCL", "WorkXCCL").replace("PGNCCL", "PGXCCL")) is not None
 
 
+def test_the_report_of_desync_debug_counts_before_the_lines_of_the_ranks() -> None:
+    desync = """[rank0]:[E515 18:36:47.343377708 ProcessGroupNCCL.cpp:1937] Rank 0
+         - [0] Timeout at collective: ALLREDUCE, #315
+         - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:
+             [7] finished collective #182, but didn't join collective #183 (count from 1)
+         - Snapshot of ranks' latest states:
+           #182 finished ranks:
+             [7] finished ALLREDUCE
+"""
+    assert message(caught(0) + desync + desync + status(0, 315)) == (
+        "PyTorch reports ranks out of step: rank 7 finished collective #182, but didn't join"
+        " collective #183"
+    )
+    never = " - To our best knowledge, ranks [4, 5] are the lagging ranks that caused this timeout."
+    assert message(caught(0) + never).endswith("ranks 4-5 never joined any collective")
+
+
 def told(rank: int, by: str) -> str:
     """A rank hears that a call was given up."""
     return (

@@ -402,6 +402,10 @@ def test_files_of_rccl_tests(data: str) -> None:
             "a table of vLLM's benchmark_device_communicators.py",
         ),
         (b"   Name    Self CPU %    Self CPU   CPU total %\n", "a table of torch.profiler"),
+        (
+            b"______\n\nStart of NVIDIA bug report log file.  Please include this file\n",
+            "a report of nvidia-bug-report.sh",
+        ),
         (b"Job summary\n===========\n\n\nCommunicators... (0.00s)\n", "a report of NCCL's RAS"),
         (
             b"[Feb 27 2025 15:10:02] [ERROR] [tid 12727] detected NVSwitch non-fatal error 12028\n",

@@ -145,6 +145,11 @@ KINDS: tuple[ForeignFile, ...] = (
         LOG,
     ),
     ForeignFile(
+        re.compile(rb"\A[_\s]*Start of NVIDIA bug report log file"),
+        "a report of nvidia-bug-report.sh",
+        "copy the part of dmesg or journalctl to a file: busbw show reads that",
+    ),
+    ForeignFile(
         re.compile(rb"(?m)^Job summary\r?\n=+\r?\n[\s\S]{0,4096}^Communicators\.\.\."),
         "a report of NCCL's RAS",
         "while the job runs: busbw check job, which asks RAS twice",
