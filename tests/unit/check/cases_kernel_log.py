@@ -63,6 +63,14 @@ FIRES = {
             FAIL,
             "",
         ),
+        (
+            "NVRM: GPU3 knvlinkSetDegradedMode_IMPL: GPU3 marked Degraded. Error originated on"
+            " linkId 7!",
+            FAIL,
+            "",
+        ),
+        ("NVRM: knvlinkSendInbandData_IMPL: Failed to send inband data: 65", WARN, ""),
+        ("NVRM: knvlinkSendInbandData_IMPL: Timed out retrying to send inband data", WARN, ""),
     ),
     "nic-firmware-health": (
         (
