@@ -6,7 +6,7 @@ _HEAD_BYTES = 1 << 16
 _KINDS = (  # the first that its beginning shows
     (
         "an archive, which must be unpacked",
-        re.compile(rb"PK\x03\x04|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd"),
+        re.compile(rb"PK\x03\x04|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|[\s\S]{257}ustar"),
     ),
     ("damaged gzip data", re.compile(rb"\x1f\x8b")),
     ("a binary file", re.compile(rb"\x7fELF|[^\n]*\0")),

@@ -61,6 +61,11 @@ class ForeignFile:
 
 KINDS: tuple[ForeignFile, ...] = (
     ForeignFile(
+        re.compile(rb"\A(?:PK\x03\x04|BZh\d1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|[\s\S]{257}ustar)"),
+        "an archive",
+        "unpack it: unzip, tar -xf, bunzip2, xz -d or zstd -d; then busbw show FOLDER",
+    ),
+    ForeignFile(
         re.compile(rb"SQLite format 3\0"),
         "an SQLite database, which Nsight Systems and rocprof export",
         CAPTURE,
