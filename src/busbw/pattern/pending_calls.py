@@ -6,8 +6,9 @@ send may end before it is received.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from busbw.core.pattern import RECV, SEND, key
@@ -28,6 +29,7 @@ from busbw.pattern.readers.flight_recorder import (
 from busbw.pattern.registry import sources
 
 Dump = tuple[str, int, dict[str, Any]]  # its name and rank
+_RanksOf = Callable[[str], list[int]]  # those of the job in a process group
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
@@ -93,7 +95,8 @@ class _Sends:
             yield name, rank, dump
 
     def _add(self, name: str, rank: int, dump: dict[str, Any]) -> None:
-        configured, entries = groups_of(dump), dump.get("entries", [])
+        entries, configured = dump.get("entries", []), groups_of(dump)
+        ranks_of = cache(lambda group: members(configured, group))
         self.partial[rank] = bool(
             entries and isinstance(entries[0], dict) and entries[0].get("record_id")
         )
@@ -104,7 +107,7 @@ class _Sends:
                 continue  # pending_collective counts it
             try:
                 batch = group_of(entry), entry.get("collective_seq_id"), entry.get("p2p_seq_id")
-                if call := self._take(rank, entry, configured):
+                if call := self._take(rank, entry, ranks_of):
                     calls.append(call)
                     batches[batch].append(call)
                 elif key(str(entry.get("profiling_name")).rpartition(":")[2]) == "coalesced":
@@ -117,9 +120,7 @@ class _Sends:
         if _open(calls):
             self.waiting.add(rank)
 
-    def _take(
-        self, rank: int, entry: dict[str, Any], configured: dict[str, Any]
-    ) -> _SendOrReceive | None:
+    def _take(self, rank: int, entry: dict[str, Any], ranks_of: _RanksOf) -> _SendOrReceive | None:
         """Keep the send or receive of an entry; None for another call."""
         match = NAME.fullmatch(str(entry.get("profiling_name")))
         function = merge.function(match[2]) if match else None
@@ -127,7 +128,7 @@ class _Sends:
             return None
         count, dtypes = elements(entry.get("input_sizes") or []), entry.get("input_dtypes")
         dtype = dtypes[0] if isinstance(dtypes, list) and dtypes else ""
-        peer = _peer(match[4], entry, configured)
+        peer = _peer(match[4], entry, ranks_of)
         whom = "?" if peer is None else str(peer)
         call = _SendOrReceive(
             rank,
@@ -201,12 +202,12 @@ def _open(calls: Sequence[_SendOrReceive]) -> list[_SendOrReceive]:
     return [call for call in calls if not call.has_ended]
 
 
-def _peer(peer: str | None, entry: dict[str, Any], configured: dict[str, Any]) -> int | None:
+def _peer(peer: str | None, entry: dict[str, Any], ranks_of: _RanksOf) -> int | None:
     """The rank of the job that has this number in the group of an entry; None if unknown."""
     if peer is None or not peer.isdecimal():
         return None  # a receive from any rank
     group, description = group_of(entry)
-    ranks = members(configured, group)
+    ranks = ranks_of(group)
     if not ranks and description == ANY_DEFAULT:
         return int(peer)
     return ranks[int(peer)] if int(peer) < len(ranks) else None
