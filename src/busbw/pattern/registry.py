@@ -163,6 +163,7 @@ FORMATS: tuple[PatternFormat, ...] = (
     ),
 )
 BY_NAME = {row.name: row for row in FORMATS}
+MAX_NAMED = 4  # directories that a hint names
 _HINT = f"name the format: --input-format {', '.join((*BY_NAME, RECORD))}"
 
 
@@ -316,9 +317,12 @@ def _names(file: str) -> list[str]:
         )
     paths = paths or rank_folders.files(path)
     if not paths:
+        folders = sorted(str(entry) for entry in path.glob("[!.]*/"))
         raise UsageError(
             f"{file}: there are no files in this directory",
-            "name the directory with the files of the ranks",
+            f"name one of its directories: {', '.join(folders[:MAX_NAMED])}"
+            if folders
+            else "name the directory with the files of the ranks",
         )
     for suffix in CAPTURED:  # the best first; the folder also has the pattern made of them
         captured = [entry for entry in paths if entry.suffix == suffix]
