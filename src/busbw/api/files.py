@@ -29,6 +29,7 @@ from busbw.report.results import kind_of
 
 MOST_LOGS = 256 << 20  # bytes of several logs that are read for why a job failed
 TRACE = "kineto"  # of all that may be larger than the memory
+LOG = "nccl-log"
 FileObject = msgspec.Struct | Pattern | list[msgspec.Struct]
 
 
@@ -78,6 +79,8 @@ def several(files: Sequence[str], source: str | None = None) -> FileContent:
         if failure is None:
             raise
         return _of_failure(failure)
+    if pattern.header.source == LOG and "-" not in files:
+        _note_failure(pattern, _failure(_logs(files)))
     if len(files) == 1 and Path(files[0]).is_dir():
         folder = Path(files[0])
         pattern.header.notes += filter(None, [note(folder), *notes(folder)])
@@ -254,9 +257,14 @@ def _log_of_job(data: bytes, file: str, of_sweep: UsageError) -> FileContent | N
         return document
     if document is None:
         return _of_failure(failure)
-    if isinstance(document.held, Pattern) and failure.verdict is Verdict.FAIL:
-        document.held.header.notes.append(f"the job failed: {failure.message}")
+    if isinstance(document.held, Pattern):
+        _note_failure(document.held, failure)
     return document
+
+
+def _note_failure(pattern: Pattern, failure: JobReport | None) -> None:
+    if failure is not None and failure.verdict is Verdict.FAIL:
+        pattern.header.notes.append(f"the job failed: {failure.message}")
 
 
 def _logs(files: Sequence[str]) -> bytes:
@@ -291,10 +299,9 @@ def _failure(data: bytes) -> JobReport | None:
     from busbw.job import nccl_warnings, watchdog_log
 
     report = None
-    if b"Watchdog caught" in data:
+    if any(mark.encode() in data for mark in watchdog_log.MARKS):
         report = watchdog_log.report(data.decode("utf-8", "replace"))
-    marks = (nccl_warnings.MARK, nccl_warnings.LAST, nccl_warnings.TEST)
-    if report is None and any(mark.encode() in data for mark in marks):
+    if report is None and any(mark.encode() in data for mark in nccl_warnings.MARKS):
         report = nccl_warnings.report(data.decode("utf-8", "replace"))
     return report
 

@@ -16,7 +16,7 @@ from busbw.check.expect.file import Expect, unused_mutes
 from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, trend
 from busbw.cli.checks import expect as expectations
-from busbw.cli.checks.arguments import known, matching_files, refuse_before_subcommand
+from busbw.cli.checks.arguments import known, machine_in, matching_files, refuse_before_subcommand
 from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, CheckOutput, check_output
 from busbw.cli.checks.save import STDOUT, prepare_folder, refuse_others, save_option, save_snapshot
@@ -29,7 +29,6 @@ from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import within
-from busbw.host.snapshot import recorded
 from busbw.host.source import LiveMachine, Source
 from busbw.launch.hostfile import given_hosts
 
@@ -210,7 +209,7 @@ def command(
         _warn_of_mutes(expected, nodes.nodes, fleet=True)
         return printed.print_several(nodes)
     if save or files:
-        source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
+        source = _save(save, limit_s, force=force) if save else machine_in(files[0])
         return _print_recorded(source, "".join(files), checks, expected, since, printed)
     report = here(checks, expected, load_s, watch_s, since, limit_s, reference_file)
     return _print_report(report, expected, printed)

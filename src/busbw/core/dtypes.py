@@ -87,12 +87,14 @@ DTYPES: tuple[DType, ...] = (
 BY_NAME: dict[str, DType] = {name: row for row in DTYPES for name in (row.name, *row.aliases)}
 
 
-def dtype(name: str) -> DType:
-    """The row for nccl-tests' or PyTorch's name, or a short form; UsageError for another name."""
+def dtype(name: str, also: str = "") -> DType:
+    """The row for nccl-tests' or PyTorch's name, or a short form; UsageError for another name,
+    whose hint ends with `also`.
+    """
     row = BY_NAME.get(name.lower())
     if row is None:
         names = {spelling: row.name for spelling, row in BY_NAME.items()}
-        raise unknown("data type", name, names, "--datatype: ", ", or all")
+        raise unknown("data type", name, names, "--datatype: ", also)
     return row
 
 

@@ -252,7 +252,9 @@ def warmup_sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
 
 def dtypes(spec: SweepSpec) -> tuple[DType, ...]:
     """The requested element types, in NCCL's order."""
-    return DTYPES if spec.datatype.lower() == "all" else (dtype_row(spec.datatype),)
+    if spec.datatype.lower() == "all":
+        return DTYPES
+    return (dtype_row(spec.datatype, also=", or all"),)
 
 
 def redops(spec: SweepSpec) -> tuple[RedOp | None, ...]:

@@ -26,12 +26,13 @@ _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
 # instance, "(0000:03:00)" of drivers before 2013, and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0):
 # 22013, Fatal, ..." (open-gpu-kernel-modules, kernel_rc.c and common_nvswitch.h). Lines such as
 # "SXid (PCI:0000:c1:00.0): 22013, Severity 1 Engine instance 00 ..." and "..., Data {...}" tell
-# more of the SXid before them.
+# more of the SXid before them, which a log that is cut or filtered may lack.
 _XID = re.compile(
     r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)((?: GPU-C?I:\d+)*)\): (\d+)"
-    r"(?!\d|, (?:Severity \d|Data \{|SOE HALT data))([^\n]*)",
+    r"(?!\d)([^\n]*)",
     re.ASCII,
 )
+_DETAILS = re.compile(r", (?:Severity \d|Data \{|SOE HALT data)", re.ASCII)
 UNKNOWN = -1
 VMSTAT = Path("/proc/vmstat")
 PID_NAMESPACE = Path("/proc/self/ns/pid")
@@ -53,6 +54,11 @@ class LoggedXid:
     instance: str
     text: str
 
+    @property
+    def is_detail(self) -> bool:
+        """Whether the line only tells more of an SXid that another line reports."""
+        return self.switch and _DETAILS.match(self.text) is not None
+
 
 def logged_xids(text: str) -> list[LoggedXid]:
     """The errors in lines of the kernel log, one for each line that has an error.
@@ -67,7 +73,8 @@ def logged_xids(text: str) -> list[LoggedXid]:
 
 def xids(text: str) -> list[XidEvent]:
     """The errors in lines of the kernel log; repeated errors become one event with a count."""
-    times_logged = Counter((xid.bus, xid.number, xid.switch) for xid in logged_xids(text))
+    logged = [xid for xid in logged_xids(text) if not xid.is_detail]
+    times_logged = Counter((xid.bus, xid.number, xid.switch) for xid in logged)
     return [
         XidEvent(bus, code, times, switch) for (bus, code, switch), times in times_logged.items()
     ]

@@ -168,7 +168,7 @@ def _kind(text: str) -> str:
         return ""
     xids = logged_xids(text)
     if xids:
-        return f"{xids[0].bus} {xids[0].number}"
+        return f"{xids[0].bus} {xids[0].number} {xids[0].is_detail}"
     judged = concerned(text)
     if judged or _RESET.search(text):
         return f"{JUDGED_LINE} {judged}"

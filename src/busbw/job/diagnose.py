@@ -17,8 +17,9 @@ from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
 from busbw.job import dumps
 from busbw.job.ras_report import LEFT_PROBLEM
-from busbw.job.stalls import Stall, by_call, call_text, joined, named
+from busbw.job.stalls import Stall, by_call, call_text, is_send, joined, named, place
 from busbw.job.types import CommStatus, JobData, JobHostStatus, JobReport, RankStatus
+from busbw.pattern.pending_collective import Outstanding
 
 # a waiting NCCL kernel: always running, at a fraction of the power limit
 BUSY_PERCENT, IDLE_POWER = 95, 0.5
@@ -77,8 +78,7 @@ def _different(job: JobData) -> Stall | None:
         return None
     for call in job.outstanding:
         if call.different:
-            place = f"number {call.seq} of group {call.group}"
-            message = f"ranks made different calls as {place}: {by_call(call.different)}"
+            message = f"ranks made different calls as {place(call)}: {by_call(call.different)}"
             return Stall([], [], message, SAME_CALLS_FIX)
     for comm in job.after.comms:
         counts = {rank.rank: rank.counts for rank in comm.ranks if rank.counts}
@@ -227,13 +227,15 @@ def _evidence(job: JobData) -> Iterable[str]:
         for rank in comm.ranks:
             if rank.problem:
                 yield f"RAS: {named(job, [rank])} {rank.problem}"
-    for call in job.outstanding:
+    for call in _told(job.outstanding):
         late = f"; not called by {joined(call.absent)}" if call.absent else ""
         silent = f"; no dump of {joined(call.silent)}" if call.silent else ""
         ended = f"; ended on {joined(call.completed)}" if call.completed else ""
-        called = f"{call_text(call)}: called by"
+        called = (
+            f"{call_text(call)}: {'waited for' if is_send(call) and call.absent else 'called'} by"
+        )
         if call.different:
-            called = f"number {call.seq} of group {call.group}: {by_call(call.different)}; waiting:"
+            called = f"{place(call)}: {by_call(call.different)}; waiting:"
         waiting = joined(call.waiting) or "none"
         yield f"Flight Recorder: {called} {waiting}{ended}{late}{silent}"
     for name, host in job.hosts.items():
@@ -243,6 +245,19 @@ def _evidence(job: JobData) -> Iterable[str]:
     if job.no_ras:
         yield job.no_ras
     yield from filter(None, job.unread)
+
+
+def _told(calls: Sequence[Outstanding]) -> list[Outstanding]:
+    """All calls, but sends and receives beside collectives only if ranks that do not wait have not
+    called them: for the others the collectives are the cause.
+    """
+    waiting = {rank for call in calls for rank in call.waiting}
+    alone = all(map(is_send, calls))
+    return [
+        call
+        for call in calls
+        if alone or not is_send(call) or call.different or {*call.absent, *call.silent} - waiting
+    ]
 
 
 def _evidence_of_host(job: JobData, name: str, host: JobHostStatus) -> Iterable[str]:

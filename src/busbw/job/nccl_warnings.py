@@ -1,5 +1,5 @@
 """What the log of a job that failed says of NCCL's reason: the lines `NCCL WARN`, `Last error:` of
-PyTorch, which has the last of them, and `Test NCCL failure` of nccl-tests.
+PyTorch, which has the last of them, `Test NCCL failure` of nccl-tests, and the error of servers.
 
 Each rank warns, mostly because another has failed. So a warning of a cause counts before others,
 wherever it stands in the log. Sources: NCCL's src/misc/ibvwrap.cc, socket.cc and shmutils.cc,
@@ -16,8 +16,11 @@ from busbw.core.sizes import counted
 from busbw.job.types import JobReport
 
 MARK, LAST, TEST = "NCCL WARN ", "Last error:", "Test NCCL failure "
-# What is never a consequence; what may be one, and counts if it comes first; what always is one.
-_CAUSE, _FIRST, _FOLLOWS = range(3)
+RAISED = "RuntimeError: NCCL error: "  # of vLLM and SGLang
+MARKS = (MARK, LAST, TEST, RAISED)
+# What NCCL may survive, but is the cause if anything failed; what is never a consequence; what may
+# be one, and counts if it comes first; what always is one.
+_SURVIVED, _CAUSE, _FIRST, _FOLLOWS = range(4)
 _LONGEST = 2000  # characters before and after the mark that are read
 _MOST_SEEN = 8  # warnings that differ
 _LINE = re.compile(
@@ -28,6 +31,7 @@ _TEST = re.compile(r"([\w.-]{1,255}): Test NCCL failure \S{1,200} '(.+)'")
 # `[rank3]:` of PyTorch, `(RayWorkerWrapper pid=291, ip=10.0.0.168)` of Ray
 _PLACE = re.compile(r"\b(rank ?\d{1,9}|pid=\d{1,10}(?:, ip=[\w.:]{1,60})?)\b")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_UNKNOWN = "whether the job failed is unknown"
 _GPU_FIX = "on that host: dmesg | grep -iE 'xid|nvlink'; nvidia-smi; busbw check"
 _MEMORY_FIX = (
     "GPUDirect RDMA or the registration of memory failed: NCCL_NET_GDR_LEVEL=LOC tells whether it"
@@ -114,6 +118,13 @@ _KINDS = tuple(
             "dmesg | grep mlx5; " + _LINK_FIX,
         ),
         (
+            r"NET/IB : (?P<port>\S+:\d+) (?:Got async error event: )?(?P<why>port error|GID table"
+            r" changed)",
+            _SURVIVED,
+            "port {port} reports: {why}",
+            "dmesg | grep mlx5; " + _LINK_FIX,
+        ),
+        (
             r"Call to (?P<call>ibv_\w+) failed with error (?P<why>Cannot allocate memory)",
             _CAUSE,
             "{call} failed: {why}",
@@ -154,9 +165,10 @@ _KINDS = tuple(
             " NCCL_SOCKET_IFNAME",
         ),
         (
-            r"unhandled (?P<why>cuda|system) error",
+            r"(?P<why>unhandled (?:cuda|system) error|invalid (?:argument|usage)(?= \(run)"
+            r"|internal error(?= - please))",
             _FOLLOWS,
-            "an unhandled {why} error, and not NCCL's warning of it",
+            "an {why}, and not NCCL's warning of it",
             "NCCL_DEBUG=WARN in a new run: NCCL then says what failed",
         ),
         (
@@ -198,18 +210,20 @@ def report(text: str) -> JobReport | None:
         return JobReport(
             at="",
             seconds=0.0,
-            message=f"NCCL warned, first on {warnings[0].place}; whether the job failed is unknown",
+            message=f"NCCL warned, first on {warnings[0].place}; {_UNKNOWN}",
             evidence=evidence,
             fix="look for the first error in the output of that process",
         )
     kind, warned, match = min(found, key=lambda one: one[0].order)  # the first of its order
     groups = {name: value.strip() for name, value in match.groupdict().items() if value}
     words = {"peer": "its peer", "why": "no reason given", **groups}
+    reason = f"on {warned.place}: {kind.reason.format(**words)}"
+    survived = all(kind.order == _SURVIVED for kind, _, _ in found)
     return JobReport(
         at="",
         seconds=0.0,
-        verdict=Verdict.FAIL,
-        message=f"NCCL failed on {warned.place}: {kind.reason.format(**words)}",
+        verdict=Verdict.UNKNOWN if survived else Verdict.FAIL,
+        message=f"NCCL warned {reason}; {_UNKNOWN}" if survived else f"NCCL failed {reason}",
         evidence=evidence,
         fix=kind.fix,
     )
@@ -226,6 +240,9 @@ def _warnings(text: str) -> Iterator[Warned]:
             host, pid, gpu, warning = match.groups()
             place = f"{host}, GPU {gpu}" if gpu else host
             yield Warned(place, f"{host}:{pid}", warning.strip())
+        elif (at := line.find(RAISED)) >= 0:
+            place = _who(line[:at])
+            yield Warned(place, place, line[at + len(RAISED) :][:_LONGEST])
         elif TEST in line and (match := _TEST.search(line[:_LONGEST])):
             yield Warned(match[1], match[1], match[2].removesuffix(" / "))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbw.job.types import JobData, RankStatus
+from busbw.pattern import merge
 from busbw.pattern.pending_collective import Outstanding
 
 MAX_NAMED = 4  # ranks that a message names
@@ -45,7 +46,18 @@ def named(job: JobData, ranks: Sequence[RankStatus]) -> str:
 
 
 def call_text(call: Outstanding) -> str:
-    return f"{call.function} number {call.seq} of group {call.group}"
+    """`all_reduce number 7 of group 0`; without a number if that is not known."""
+    return f"{call.function} {place(call)}"
+
+
+def is_send(call: Outstanding) -> bool:
+    """Whether it is a send or a receive."""
+    return merge.function(call.function.partition(" ")[0]) in merge.POINT_TO_POINT
+
+
+def place(call: Outstanding) -> str:
+    """`number 7 of group 0`."""
+    return (f"number {call.seq} " if call.seq else "") + f"of group {call.group}"
 
 
 def subject(job: JobData, ranks: Sequence[RankStatus], numbers: Sequence[int]) -> str:

@@ -16,13 +16,16 @@ from busbw.core.pattern_weights import ranks_text
 from busbw.core.sizes import counted, span
 from busbw.job.types import JobReport
 
-WORDS = ("Watchdog caught", "detected by watchdog", "last enqueued")
+TOLD = "Received a dump signal"
+MARKS = ("Watchdog caught", TOLD)  # a log with one of them is read
+WORDS = (*MARKS, "detected by watchdog", "last enqueued")
 # Terminals and web pages break lines anywhere, so that patterns are of text without white space.
 LINES = 3
 _RANK = r"(?:\[rank(\d{1,9})\]:)?(?:\[[EIW][^\]]{0,80}\])?"
 _CAUGHT = re.compile(
     rf"{_RANK}(?:\[PG[^\]]{{0,80}}\])?\[Rank(\d{{1,9}})\]Watchdogcaughtcollectiveoperationtimeout:"
-    r"WorkNCCL\(SeqNum=(\d{1,18}),OpType=(\w{1,40})(?:,NumelIn=(\d{1,18}),NumelOut=\d{1,18})?"
+    r"Work[A-Z]{1,2}CCL\(SeqNum=(\d{1,18}),OpType=(\w{1,40})"
+    r"(?:,NumelIn=(\d{1,20}),NumelOut=\d{1,20})?"
     r",Timeout\(ms\)=(\d{1,12})\)"
 )
 _STATUS = re.compile(
@@ -30,6 +33,17 @@ _STATUS = re.compile(
     r"at(?:work|worksequenceid|NCCLwork):(\d{1,18}),?(?:PGstatus:)?"
     r"lastenqueued(?:NCCL)?work:(-?\d{1,18}),lastcompleted(?:NCCL)?work:(-?\d{1,18})"
 )
+_TOLD = re.compile(
+    rf"{_RANK}\[PG(?:ID)?([^\]]{{1,80}}?)Rank(\d{{1,9}})\]Receivedadumpsignaldueto"
+    r"acollectivetimeoutfrom(?:thislocalrank|rank(\d{1,9})).{0,80}?"
+    r"LastenqueuedNCCLwork:(-?\d{1,18}),lastcompletedNCCLwork:(-?\d{1,18})"
+)
+_RANKS = r"\[(\d{1,9}(?:, \d{1,9}){0,9999})\]"
+_DESYNC = re.compile(  # TraceUtils.h
+    rf"{_RANKS} (finished collective #\d+, but didn't join collective #\d+"
+    rf"|joined but didn't finish collective #\d+)|our best knowledge, ranks {_RANKS} are the"
+)
+NO_SIZE = 1 << 63  # of calls in a group PyTorch prints -1 as a number without a sign
 FIX = (
     "look at a rank that is missing here first: it died, or never made the call; otherwise at the"
     " network: busbw check, busbw link; the next time let PyTorch dump its Flight Recorder, which"
@@ -37,6 +51,7 @@ FIX = (
 )
 # Of these each rank has as many elements.
 EVEN = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+FIX_TOLD = "its log names the call and the process group: busbw show LOG"
 FIX_MISMATCH = "the ranks' programs differ: look for a branch that depends on the rank or its data"
 
 
@@ -81,10 +96,10 @@ class Status(NamedTuple):
 
 
 def report(text: str) -> JobReport | None:
-    """What the log says; None if no rank of it gave up a call."""
+    """What the log says; None if no rank of it gave up a call, or was told that one did."""
     waits, statuses = _read(text)
     if not waits:
-        return None
+        return _told(text)
     by_group: dict[str, dict[int, TimedOutCall]] = defaultdict(dict)
     for wait in sorted(waits, reverse=True, key=lambda wait: wait.number):  # a rank's first stays
         by_group[_group_of(wait, statuses)][wait.rank] = wait
@@ -99,8 +114,44 @@ def report(text: str) -> JobReport | None:
     of_groups.sort(key=lambda group: -len(group.waits))  # others follow from the largest
     message, fix = of_groups[0].conclusion()
     evidence = [line for group in of_groups for line in group.evidence()]
+    if out_of_step := _out_of_step(text):
+        message = f"PyTorch reports ranks out of step: {'; '.join(out_of_step)}"
     return JobReport(
         at="", seconds=0.0, verdict=Verdict.FAIL, message=message, evidence=evidence, fix=fix
+    )
+
+
+def _out_of_step(text: str) -> list[str]:
+    """What the report of TORCH_NCCL_DESYNC_DEBUG=1 says: the ranks that caused the timeout."""
+    found = []
+    for match in _DESYNC.finditer(text):
+        ranks = ranks_text(int(rank) for rank in (match[1] or match[3]).split(","))
+        found.append(f"{ranks} {match[2] or 'never joined any collective'}")
+    return list(dict.fromkeys(found))
+
+
+def _told(text: str) -> JobReport | None:
+    """Which rank gave up a call, by others that it told; None if there are none."""
+    found = filter(None, map(_TOLD.search, _compact(text)))
+    told = sorted({match.groups() for match in found}, key=lambda words: int(words[0] or words[2]))
+    if not told:
+        return None
+    first = sorted({int(by or rank or own) for rank, _, own, by, _, _ in told})
+    texts = []
+    for rank, group, own, _, called, completed in told:
+        name = group.rpartition("GUID")[2]
+        status = Status(int(rank or own), int(own), name, 0, int(called), int(completed))
+        texts.append(
+            (status.rank, f"called up to {called} of group {name}, completed {_completed(status)}")
+        )
+    message = f"{ranks_text(first)} gave up a call first; the lines of that are not in this log"
+    return JobReport(
+        at="",
+        seconds=0.0,
+        verdict=Verdict.FAIL,
+        message=message,
+        evidence=_alike(texts),
+        fix=FIX_TOLD,
     )
 
 
@@ -127,7 +178,7 @@ def _read(text: str) -> tuple[set[TimedOutCall], set[Status]]:
                     int(own),
                     int(number),
                     function,
-                    int(elements) if elements else None,
+                    int(elements) if elements and int(elements) < NO_SIZE else None,
                     int(limit_ms) / 1e3,
                 )
             )

@@ -3,7 +3,7 @@ which ranks have not called them; and which called another one.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,9 +19,7 @@ from busbw.pattern.readers.flight_recorder import (
     has_ended,
     lists_only_open,
     members,
-    read_dump,
 )
-from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
 _NO_DESCRIPTIONS = ("", "undefined", "default_pg")
@@ -86,27 +84,14 @@ class Outstanding(msgspec.Struct, kw_only=True):
     resized: list[int] = []  # the ranks alone that called the usual function with another size
 
 
-def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
-    """The first collective of each process group that ranks called differently or that has not
-    ended on all of them, the oldest first, and notes on what could not be read.
-
-    The number of a rank is in the name of its file. UsageError if a file cannot be opened.
-    """
-    collector = Collector("flight recorder")
-    return of_dumps(_dumps(files, collector), collector), collector.header.notes
-
-
-def _dumps(files: Sequence[str], collector: Collector) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    for source in sources(files):
-        with source.stream:
-            dump = read_dump(source, collector) or {}
-        yield source.name, source.number if source.rank is None else source.rank, dump
-
-
 def of_dumps(
     dumps: Iterable[tuple[str, int, dict[str, Any]]], collector: Collector
 ) -> list[Outstanding]:
-    """The same of dumps with their names and ranks; the collector counts what cannot be read."""
+    """The first collective of each process group that ranks called differently or that has not
+    ended on all of them, the oldest first.
+
+    `dumps` have their names and ranks; the collector counts what cannot be read.
+    """
     groups: dict[str, dict[int, Calls]] = {}
     configured: dict[str, Any] = {}
     progress = _DumpedProgress()
@@ -124,10 +109,12 @@ def of_dumps(
         collective = _first(group, ranks, set(members(configured, group)), progress)
         if collective:
             pending.append(collective)
-    if not pending and progress.sends:
-        calls = "; ".join(f"rank {rank} {call}" for rank, call in sorted(progress.sends.items()))
-        collector.add_note(f"sends and receives have not ended, which are not compared: {calls}")
     return sorted(pending, key=lambda collective: collective.since_ns)
+
+
+def named_group(group: str, description: str) -> str:
+    """`41 (TENSOR_MODEL_PARALLEL_GROUP)`; `0` without a description, and for all ranks."""
+    return group if description in _NO_DESCRIPTIONS else f"{group} ({description})"
 
 
 def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]]) -> None:
@@ -136,11 +123,12 @@ def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]])
     Raises one of json_recovery.UNEXPECTED if the entry is not as PyTorch writes it.
     """
     number = entry.get("collective_seq_id", entry.get("seq_id"))
-    if entry.get("is_p2p"):
+    function = _BACKEND.sub("", str(entry["profiling_name"]))
+    name = function.partition(" ")[0]
+    if entry.get("is_p2p") or merge.function(name) in merge.POINT_TO_POINT:
         return
     if not isinstance(number, int):
         raise ValueError("it has no number (collective_seq_id)")
-    function = _BACKEND.sub("", str(entry["profiling_name"]))
     since_ns = int(entry.get("time_created_ns") or 0)
     if not (0 <= number < _MAX_FIGURE and 0 <= since_ns < _MAX_FIGURE):
         raise ValueError(f"{function}: its number or time is out of range")
@@ -175,7 +163,6 @@ class _DumpedProgress:
     ids: dict[str, dict[int, str]] = field(default_factory=dict)  # by group and rank
     partial: set[int] = field(default_factory=set)  # ranks whose dumps list only such calls
     descriptions: dict[str, str] = field(default_factory=dict)  # by group
-    sends: dict[int, str] = field(default_factory=dict)  # a rank's first send or receive, if open
 
     def add(self, rank: int, dump: dict[str, Any]) -> None:
         status = dump.get("pg_status")
@@ -185,16 +172,8 @@ class _DumpedProgress:
             group, description = group_of(entry)
             self.descriptions[group] = description
             self.ids.setdefault(group, {})[rank] = str(entry.get("pg_id", ""))
-            if entry.get("is_p2p") and not has_ended(entry):
-                name = _BACKEND.sub("", str(entry.get("profiling_name", "")))
-                self.sends.setdefault(rank, f"{name} of group {self.group_text(group)}")
         if lists_only_open(entries):
             self.partial.add(rank)
-
-    def group_text(self, group: str) -> str:
-        """`41 (TENSOR_MODEL_PARALLEL_GROUP)`; `0` without a description, and for all ranks."""
-        description = self.descriptions[group]
-        return group if description in _NO_DESCRIPTIONS else f"{group} ({description})"
 
     def completed(self, group: str, rank: int) -> int:
         """The number of its last call that has completed; -1 if unknown."""
@@ -246,7 +225,7 @@ def _first(
     usual = _usual(first, ranks) if different else ("", "")
     still_open = [call for call in firsts if not call.has_ended] or firsts
     return Outstanding(
-        group=progress.group_text(group),
+        group=named_group(group, progress.descriptions[group]),
         seq=first,
         function=still_open[0].function,
         since_ns=min(call.since_ns for call in still_open),

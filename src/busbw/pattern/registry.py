@@ -7,7 +7,7 @@ all files of a directory.
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +15,7 @@ from typing import BinaryIO
 from busbw.core.errors import UsageError, unknown
 from busbw.core.given_file import refuse_device
 from busbw.core.pattern import SCHEMA, Pattern
-from busbw.pattern import graph_replays, pattern_lines
+from busbw.pattern import graph_replays, pattern_lines, rank_folders
 from busbw.pattern.collector import ORDER_LIMIT, Collector
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import (
@@ -163,6 +163,7 @@ FORMATS: tuple[PatternFormat, ...] = (
     ),
 )
 BY_NAME = {row.name: row for row in FORMATS}
+MAX_NAMED = 4  # directories that a hint names
 _HINT = f"name the format: --input-format {', '.join((*BY_NAME, RECORD))}"
 
 
@@ -190,20 +191,20 @@ def read(
         names = {name: name for name in (*BY_NAME, RECORD)}
         raise unknown("format", format_name, names, "--input-format: ")
     job: _JobFiles | None = None
-    unrecognized: list[UsageError] = []
+    unrecognized: dict[str, UsageError] = {}
     for source in sources:
         with contextlib.closing(source):
             try:
                 name = format_name or detect(source)
             except UsageError as error:
-                unrecognized.append(error)
+                unrecognized[source.name] = error
                 continue
             if name == RECORD and job is None:
                 return _record(source)
             job = job or _JobFiles(source.name, name, limit)
             job.add(source, name)
     if job is None:
-        raise unrecognized[0] if unrecognized else UsageError("no file to read", _HINT)
+        raise next(iter(unrecognized.values()), UsageError("no file to read", _HINT))
     return job.pattern(unrecognized)
 
 
@@ -227,12 +228,13 @@ class _JobFiles:
             )
         self._row.read(source, self._collector)
 
-    def pattern(self, unrecognized: Sequence[UsageError]) -> Pattern:
-        """The record, in which files that no format recognizes are named; NoCall if no file held
-        a call or what a GPU did.
+    def pattern(self, unrecognized: Mapping[str, UsageError]) -> Pattern:
+        """The record, in which files that no format recognizes are named, but for what a rank
+        printed; NoCall if no file held a call or what a GPU did.
         """
-        for error in unrecognized:
-            self._collector.add_problem(error.message)
+        for name, error in unrecognized.items():
+            if Path(name).name not in rank_folders.OUTPUT:
+                self._collector.add_problem(error.message)
         collected = self._collector
         if not collected.call_count and not collected.gpu_times.has_kernels():
             notes = self._collector.header.notes
@@ -313,10 +315,14 @@ def _names(file: str) -> list[str]:
             f"{file}: its ranks have written no calls so far",
             f"busbw watch job {shlex.quote(file)}: it says what they do",
         )
+    paths = paths or rank_folders.files(path)
     if not paths:
+        folders = sorted(str(entry) for entry in path.glob("[!.]*/"))
         raise UsageError(
             f"{file}: there are no files in this directory",
-            "name the directory with the files of the ranks",
+            f"name one of its directories: {', '.join(folders[:MAX_NAMED])}"
+            if folders
+            else "name the directory with the files of the ranks",
         )
     for suffix in CAPTURED:  # the best first; the folder also has the pattern made of them
         captured = [entry for entry in paths if entry.suffix == suffix]
@@ -326,9 +332,9 @@ def _names(file: str) -> list[str]:
     return [str(entry) for entry in sorted(paths, key=_by_number)]
 
 
-def _by_number(path: Path) -> tuple[int, str]:
-    """A key that sorts `rank_2` before `rank_10`."""
-    return len(path.name), path.name
+def _by_number(path: Path) -> tuple[int, str, int, str]:
+    """A key that sorts `rank_2` before `rank_10`, also of folders."""
+    return len(path.parent.name), path.parent.name, len(path.name), path.name
 
 
 def _open(name: str) -> BinaryIO:

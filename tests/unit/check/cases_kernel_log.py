@@ -49,6 +49,29 @@ FIRES = {
             "",
         ),
     ),
+    "nvlink-driver-errors": (
+        (
+            ("NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!"),
+            FAIL,
+            "",
+        ),
+        (
+            (
+                "NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask"
+                " failed!"
+            ),
+            FAIL,
+            "",
+        ),
+        (
+            "NVRM: GPU3 knvlinkSetDegradedMode_IMPL: GPU3 marked Degraded. Error originated on"
+            " linkId 7!",
+            FAIL,
+            "",
+        ),
+        ("NVRM: knvlinkSendInbandData_IMPL: Failed to send inband data: 65", WARN, ""),
+        ("NVRM: knvlinkSendInbandData_IMPL: Timed out retrying to send inband data", WARN, ""),
+    ),
     "nic-firmware-health": (
         (
             MLX + "poll_health:801:(pid 0): device's health compromised - reached miss count",

@@ -18,6 +18,11 @@ FINE = {
             " status=0/SUCCESS"
         ),
     ),
+    "nvlink-driver-errors": (
+        "NVRM: knvlinkSendInbandData_IMPL: Failed to send inband data: 0",
+        "NVRM: knvlinkSetUniqueFabricBaseAddress_GV100: Fabric base addr 1000000000 is assigned to"
+        " GPU 0",
+    ),
     "nic-firmware-health": (
         MLX + "firmware version: 28.41.1000",
         MLX + "print_health_info:435:(pid 0): assert_var[0] 0x0521945b",

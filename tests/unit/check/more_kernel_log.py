@@ -22,6 +22,21 @@ MORE = {
         ("ipv4: Neighbour table overflow.", WARN, ""),
         ("nf_conntrack: nf_conntrack: table full, dropping packet", WARN, ""),
         ("nf_conntrack: table full, dropping packet", WARN, ""),
+        ("VFS: file-max limit 1000000 reached", WARN, ""),
+    ),
+    "crashed-in-nccl": (
+        (
+            "pt_main_thread[2536443]: segfault at 7f797fe00000 ip 00007f7c7ac69996 sp"
+            " 00007f7c12fd7c30 error 4 in libnccl.so.2[7f7c7ac00000+d3d3000]",
+            WARN,
+            "pt_main_thread",
+        ),
+        (
+            "traps: python3[9] general protection fault ip:7f09 sp:7f0a error:0 in"
+            " libcuda.so.580.95.05[7f00+1000]",
+            WARN,
+            "python3",
+        ),
     ),
     "iommu-faults": (
         (
@@ -108,6 +123,10 @@ FINE_MORE = {
     "network-tables-full": (
         "nf_conntrack: default automatic helper assignment has been turned off",
         MLX + "Rate limit: 127 rates are supported",
+    ),
+    "crashed-in-nccl": (
+        "python3[77]: segfault at 0 ip 00007f7c7ac69996 sp 00007f7c12fd7c30 error 4 in"
+        " libc.so.6[7f7c7ac00000+d3d000]",
     ),
     "iommu-faults": (
         "DMAR: DRHD base: 0x000000d37fc000 flags: 0x0",

@@ -381,6 +381,13 @@ def test_lines_that_continue_an_sxid_do_not_hide_that_it_is_fatal():
     assert finding.verdict is FAIL and " x " not in finding.message
 
 
+def test_an_sxid_of_which_only_details_are_left_is_judged_by_its_number():
+    data = "12028, Data {0x000001c0, 0x00bd5c8a, 0x00000500, 0x00000064, 0x00000000}"
+    (finding,) = found("gpu-sxid", at(60, SWITCH + data, SWITCH + data))
+    assert finding.verdict is WARN and " x " not in finding.message
+    assert "SXid 12028 (severity not in the log, egress non-posted PRIV error)" in finding.message
+
+
 PREFIXES = [
     "",
     "[12345.678901] ",

@@ -60,6 +60,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+def test_the_log_of_a_job_is_for_show(tmp_path: Path, capsys: Output) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("h1:1:2 [0] proxy.cc:9 NCCL WARN Cuda failure 'out of memory'\n")
+    for given in (log, tmp_path):
+        assert guarded(["check", "--from", str(given)]) == 2
+        assert capsys.readouterr().err.endswith(f"hint: busbw show {given}\n")
+
+
 @pytest.mark.parametrize(
     ("names", "code", "nagios", "line"),
     [

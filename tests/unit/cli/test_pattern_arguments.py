@@ -118,6 +118,9 @@ def test_invalid_arguments_are_refused(samples: Path, tmp_path: Path) -> None:
     assert "adds a column to pattern-csv" in refused("clog_v1.log", "--calls").message
     assert refused("-", "-").message == "stdin is given twice"
     assert refused(str(tmp_path / "empty")).message.endswith("there are no files in this directory")
+    (tmp_path / "empty" / "gpu_error").mkdir()
+    hint = f"name one of its directories: {tmp_path}/empty/gpu_error"
+    assert refused(str(tmp_path / "empty")).hint == hint
     assert refused("missing.log").message == "missing.log: No such file or directory"
     assert "unknown format 'nccl'" in refused("clog_v1.log", "--input-format", "nccl").message
     assert "would overwrite" in refused(str(copy), "--output", str(copy)).message

@@ -17,6 +17,7 @@ from busbw.core.sweep import (
     SweepSpec,
     check_elements,
     check_spec,
+    dtypes,
     from_first_full_row,
     series,
     sizes,
@@ -50,6 +51,15 @@ def test_sizes_have_whole_elements_where_that_is_asked() -> None:
         check_elements(spec(min_bytes=3, datatype="bfloat16"))
     with pytest.raises(UsageError, match="--datatype all: one type at a time"):
         check_elements(spec(datatype="all"))
+
+
+def test_a_hint_offers_all_types_only_where_a_sweep_takes_them() -> None:
+    with pytest.raises(UsageError, match="unknown data type 'foo'") as of_one:
+        check_elements(spec(datatype="foo"))
+    with pytest.raises(UsageError, match="unknown data type 'foo'") as of_sweep:
+        dtypes(spec(datatype="foo"))
+    assert of_one.value.hint.endswith("f8e5m2")
+    assert of_sweep.value.hint.endswith("f8e5m2, or all")
 
 
 def test_one_size() -> None:

@@ -14,7 +14,8 @@ from busbw.host.gpu import GpuUse
 from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
 from busbw.job.types import CommStatus, JobData, JobHostStatus, JobReport, RankStatus, RasReport
-from busbw.pattern.pending_collective import Outstanding, outstanding
+from busbw.pattern.pending_calls import outstanding
+from busbw.pattern.pending_collective import Outstanding
 
 SAME = parse(as_json(comm(0xD, [rank(0, 8), rank(1, 8)])))
 MORE = parse(as_json(comm(0xD, [rank(0, 9), rank(1, 9)])))
@@ -234,18 +235,127 @@ def test_gpus_that_do_not_end_what_others_have_ended_are_named(tmp_path):
     )
 
 
-def test_sends_that_stand_still_are_seen(tmp_path):
-    """They are not compared between ranks, but they say where the job stands."""
-    dump_open(tmp_path, 0, [("2", "recv 0<-1", 7)], 6)
-    dump = json.loads((tmp_path / "_dump_0").read_text())
-    dump["entries"][0]["is_p2p"] = True
-    (tmp_path / "_dump_0").write_text(json.dumps(dump))
-    calls, notes = outstanding([str(tmp_path)])
-    assert calls == []
-    assert notes == [
-        "sends and receives have not ended, which are not compared: rank 0 recv 0<-1 of group 2"
-        " (TENSOR_PARALLEL)"
+def dump_sends(folder: Path, rank: int, *calls: tuple, first: int = 0) -> None:
+    """A dump with entries as PyTorch 2.10 writes them: a name, then what differs."""
+    entries = [
+        {
+            "record_id": first + at,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": 14,
+            "p2p_seq_id": at + 1,
+            "profiling_name": f"nccl:{name}",
+            "time_created_ns": 1_700_000_000_000_000_000 + at,
+            "input_sizes": [[77]],
+            "input_dtypes": ["Byte"],
+            "output_sizes": [[77]],
+            "output_dtypes": ["Byte"],
+            "state": "completed",
+            "retired": True,
+            "is_p2p": True,
+            **fields,
+        }
+        for at, (name, fields) in enumerate(calls)
     ]
+    dump = {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}},
+        "entries": entries,
+    }
+    (folder / f"_dump_{rank}").write_text(json.dumps(dump))
+
+
+OPEN = {"state": "started", "retired": False}
+
+
+def test_a_receive_without_its_send_and_a_send_without_its_receive(tmp_path):
+    dump_sends(tmp_path, 0, ("send 0->1", {}))
+    dump_sends(tmp_path, 1, ("recv 1<-0", {}), ("recv 1<-0", OPEN))
+    assert message_of(tmp_path).startswith(
+        "rank 0 has not called send to rank 1 number 2 of group 0 (last: send to rank 1); since"
+    )
+    dump_sends(tmp_path, 0, ("send 0->1", {}), ("send 0->1", OPEN))
+    dump_sends(tmp_path, 1, ("recv 1<-0", {}))
+    assert message_of(tmp_path).startswith(
+        "rank 1 has not called recv from rank 0 number 2 of group 0 (last: recv from rank 0)"
+    )
+    dump_sends(tmp_path, 1, ("recv 1<-0", {}), ("recv 1<-0", OPEN))
+    assert message_of(tmp_path).startswith(
+        "no rank is late: 2 ranks wait in send from rank 0 to rank 1 number 2 of group 0"
+    )
+    (tmp_path / "_dump_1").unlink()
+    assert message_of(tmp_path).startswith("rank 1 gave no dump, the others wait in send to rank 1")
+
+
+def test_a_small_send_that_ended_before_it_is_received_waits_for_nothing(tmp_path):
+    dump_sends(tmp_path, 0, ("send 0->1", {}))
+    dump_sends(tmp_path, 1)
+    assert outstanding([str(tmp_path)]) == ([], [])
+
+
+def test_a_send_to_another_rank_names_all_three(tmp_path):
+    dump_sends(tmp_path, 0, ("send 0->2", OPEN))
+    dump_sends(tmp_path, 1, ("recv 1<-0", OPEN))
+    dump_sends(tmp_path, 2)
+    none = parse("")
+    report = concluded(before=none, after=none, outstanding=outstanding([str(tmp_path)])[0])
+    assert report.message.startswith("rank 2 has not called recv from rank 0 number 1 of group 0")
+    assert report.evidence[:2] == [
+        "Flight Recorder: recv from rank 0 number 1 of group 0: waited for by 0; not called by 2",
+        "Flight Recorder: send to rank 1 number 1 of group 0: waited for by 1; not called by 0",
+    ]
+
+
+def test_a_send_and_its_receive_of_different_sizes(tmp_path):
+    dump_sends(tmp_path, 0, ("send 0->1", OPEN))
+    dump_sends(tmp_path, 1, ("recv 1<-0", {**OPEN, "input_sizes": [[4, 2]]}))
+    assert message_of(tmp_path).startswith(
+        "ranks made different calls as number 1 of group 0: rank 0 send to rank 1, 77 Byte; rank 1"
+        " recv from rank 0, 8 Byte"
+    )
+
+
+def test_a_batch_has_the_state_of_its_last_entry(tmp_path):
+    """The calls in it stay `scheduled`."""
+    batch = {"state": "scheduled", "retired": False, "p2p_seq_id": 0}
+    both = [("send 0->1", batch), ("recv 0<-1", batch)]
+    end = {"p2p_seq_id": 0, "input_sizes": [], "output_sizes": []}
+    dump_sends(tmp_path, 0, *both, ("coalesced", end))
+    dump_sends(tmp_path, 1)
+    assert outstanding([str(tmp_path)]) == ([], [])
+    dump_sends(tmp_path, 0, *both, ("coalesced", {**end, **OPEN}))
+    calls, _ = outstanding([str(tmp_path)])
+    assert [(call.function, call.waiting, call.absent) for call in calls] == [
+        ("recv from rank 0", [0], {1: "none"}),
+        ("send to rank 0", [0], {1: "none"}),
+    ]
+
+
+def test_of_dumps_without_the_first_calls_the_open_ones_are_compared(tmp_path):
+    dump_sends(tmp_path, 0, ("send 0->1", {}), ("send 0->1", {}), ("send 0->2", {}), first=90)
+    dump_sends(tmp_path, 1, ("recv 1<-0", OPEN), first=41)
+    assert message_of(tmp_path).startswith(
+        "rank 0 has not called send to rank 1 of group 0 (last: send to rank 2)"
+    )
+    dump_sends(tmp_path, 0, ("send 0->1", {}), ("send 0->2", OPEN), first=90)  # it may have
+    dump_sends(tmp_path, 2, ("recv 2<-0", OPEN), first=17)
+    assert message_of(tmp_path).startswith("no rank is late: 1 rank waits in recv from rank 0 of")
+
+
+def test_a_rank_that_waits_in_a_collective_is_not_late_with_a_send(tmp_path):
+    dump_sends(tmp_path, 0, ("all_reduce", {**OPEN, "is_p2p": False, "collective_seq_id": 15}))
+    dump_sends(tmp_path, 1, ("recv 1<-0", OPEN))
+    dump_sends(tmp_path, 2, ("all_reduce", {"is_p2p": False}))
+    assert message_of(tmp_path).startswith(
+        "rank 2 has not called all_reduce number 15 of group 0 (last: all_reduce number 14)"
+    )
+
+
+def test_a_receive_from_any_rank_is_not_compared(tmp_path):
+    dump_sends(tmp_path, 0, ("recv 0<-?", OPEN))
+    assert outstanding([str(tmp_path)]) == (
+        [],
+        ["not compared: rank 0: recv from rank ? of group 0"],
+    )
 
 
 def test_the_root_of_a_broadcast_may_end_first(tmp_path):

@@ -12,7 +12,7 @@ from ras_service import as_json, comm, rank, service
 
 from busbw.cli.main import guarded
 from busbw.core.errors import UsageError
-from busbw.pattern.pending_collective import outstanding
+from busbw.pattern.pending_calls import outstanding
 
 RANKS = 3
 pytestmark = [

@@ -180,11 +180,63 @@ def test_show_tells_it_of_a_log_of_several_and_beside_calls(tmp_path, capsys) ->
     assert capsys.readouterr().out.startswith("FAIL    NCCL failed on h2, GPU 0: its GPU has no")
 
 
+CALL = (
+    "h1:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 64 datatype 7 op 0"
+    " root 0 comm 0x3 [nranks=2] stream 0x4\n"
+)
+
+
 def test_calls_are_shown_with_the_reason_as_a_note(tmp_path, capsys) -> None:
-    call = (
-        "h1:7:7 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 64 datatype 7 op"
-        " 0 root 0 comm 0x3 [nranks=2] stream 0x4\n"
-    )
-    (tmp_path / "a.log").write_text(call + warning(CLOSED))
+    (tmp_path / "a.log").write_text(CALL + warning(CLOSED))
     guarded(["show", "--wide", str(tmp_path / "a.log")])
     assert "the job failed: NCCL failed on h1, GPU 0: h2<40112> closed" in capsys.readouterr().out
+
+
+def test_a_folder_of_torchrun_stands_for_the_logs_of_its_last_attempt(tmp_path, capsys) -> None:
+    logs = tmp_path / "none_zi60amav"
+    for attempt, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        folder = logs / f"attempt_{attempt}" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "stderr.log").write_text(warning(CLOSED) if attempt else "")
+        (folder / "stdout.log").write_text("loss 2.3\n")
+        (folder / "error.json").write_text('{"message": {"message": "RuntimeError"}}')
+    for path in (tmp_path, logs, logs / "attempt_1"):
+        assert guarded(["show", "--wide", str(path)]) == 0
+        assert capsys.readouterr().out.startswith("FAIL    NCCL failed on h1, GPU 0: h2<40112>")
+    assert guarded(["show", str(logs / "attempt_0")]) == 2
+
+    (logs / "attempt_1" / "0" / "stdout.log").write_text(CALL)
+    assert guarded(["show", "--wide", str(logs)]) == 0
+    assert "the job failed: NCCL failed on h1, GPU 0: h2<40112>" in capsys.readouterr().out
+
+    (tmp_path / "none_later" / "attempt_0" / "0").mkdir(parents=True)
+    (tmp_path / "none_later" / "attempt_0" / "0" / "stderr.log").write_text(CALL)
+    assert guarded(["show", str(tmp_path)]) == 2
+    assert "the files of 2 runs\n\nhint: busbw show " in capsys.readouterr().err
+
+
+def test_the_error_of_a_server_without_a_line_of_nccl() -> None:
+    """The line before it in the traceback has the same words."""
+    begin = "(Worker pid=13737) ERROR 05-22 10:26:17 [multiproc_executor.py:870] "
+    log = f'{begin}    raise RuntimeError(f"NCCL error: {{error_str}}")\n'
+    assert report(log) is None
+    for error, reason in (
+        ("unhandled system error (run with NCCL_DEBUG=INFO for details)", "unhandled system error"),
+        ("invalid usage (run with NCCL_DEBUG=WARN for details)", "invalid usage"),
+    ):
+        assert message(f"{log}{begin}RuntimeError: NCCL error: {error}") == (
+            f"NCCL failed on pid=13737: an {reason}, and not NCCL's warning of it"
+        )
+
+
+def test_a_port_that_nccl_may_survive_is_the_cause_if_anything_failed() -> None:
+    down = warning("NET/IB : mlx5_32:1 Got async error event: port error")
+    up = warning("NET/IB : mlx5_32:1 Got async error event: port active")
+    found = report(down + up)
+    assert found is not None and found.verdict is Verdict.UNKNOWN
+    assert found.message == (
+        "NCCL warned on h1, GPU 0: port mlx5_32:1 reports: port error; whether the job failed is"
+        " unknown"
+    )
+    retries = warning("NET/IB : Got completion from peer 10.0.0.2<4791> with status=12 opcode=0")
+    assert message(retries + down) == "NCCL failed on h1, GPU 0: port mlx5_32:1 reports: port error"

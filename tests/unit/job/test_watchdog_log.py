@@ -115,6 +115,54 @@ def test_newest_form_and_a_rank_without_its_group() -> None:
     ]
 
 
+def test_a_group_of_calls_has_no_size() -> None:
+    """PyTorch prints -1 without its sign."""
+    none = ", NumelIn=18446744073709551615, NumelOut=18446744073709551615"
+    log = "".join(caught(rank, 2, "COALESCED", none) for rank in (0, 1))
+    assert message(log) == (
+        "no rank of this log is late in COALESCED, number 2, in which ranks 0-1 waited for 10 min"
+    )
+    assert report(log.replace("WorkNCCL", "WorkXCCL").replace("PGNCCL", "PGXCCL")) is not None
+
+
+def test_the_report_of_desync_debug_counts_before_the_lines_of_the_ranks() -> None:
+    desync = """[rank0]:[E515 18:36:47.343377708 ProcessGroupNCCL.cpp:1937] Rank 0
+         - [0] Timeout at collective: ALLREDUCE, #315
+         - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:
+             [7] finished collective #182, but didn't join collective #183 (count from 1)
+         - Snapshot of ranks' latest states:
+           #182 finished ranks:
+             [7] finished ALLREDUCE
+"""
+    assert message(caught(0) + desync + desync + status(0, 315)) == (
+        "PyTorch reports ranks out of step: rank 7 finished collective #182, but didn't join"
+        " collective #183"
+    )
+    never = " - To our best knowledge, ranks [4, 5] are the lagging ranks that caused this timeout."
+    assert message(caught(0) + never).endswith("ranks 4-5 never joined any collective")
+
+
+def told(rank: int, by: str) -> str:
+    """A rank hears that a call was given up."""
+    return (
+        f"[rank{rank}]:[E804 23:05:54.817424543 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID"
+        f" 0(default_pg) Rank {rank}] Received a dump signal due to a collective timeout from {by}"
+        " and we will try our best to dump the debug info. Last enqueued NCCL work: 1261, last"
+        " completed NCCL work: 1259.This is most likely caused by incorrect usages of collectives\n"
+    )
+
+
+def test_a_log_without_the_call_names_the_rank_that_gave_it_up() -> None:
+    found = report(told(0, " rank 13") + told(1, " rank 13"))
+    assert found is not None
+    assert found.message == ("rank 13 gave up a call first; the lines of that are not in this log")
+    assert found.evidence == [
+        "ranks 0-1: called up to 1261 of group 0(default_pg), completed up to 1259"
+    ]
+    assert message(told(4, "this local rank")).startswith("rank 4 gave up a call first")
+    assert message(told(0, " rank 1") + caught(1) + status(1, 7)).startswith("rank 0 of the group")
+
+
 @given(st.text(alphabet="0123456789[]():=,-PGRankwork \n"))
 def test_no_text_breaks_the_reader(text: str) -> None:
     assert report(text + caught(0) + text) is not None

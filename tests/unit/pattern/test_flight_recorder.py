@@ -12,7 +12,7 @@ from pattern_records import record
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Comm, Header, Pattern, PatternRow
 from busbw.core.pattern_weights import coverage
-from busbw.pattern.pending_collective import outstanding
+from busbw.pattern.pending_calls import outstanding
 
 RANKS = [f"flight_recorder_2.10_gloo_rank_{rank}" for rank in range(2)]
 # What job.py of the recording called, in its order; the first five are DDP's own.

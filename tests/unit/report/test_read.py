@@ -402,6 +402,22 @@ def test_files_of_rccl_tests(data: str) -> None:
             "a table of vLLM's benchmark_device_communicators.py",
         ),
         (b"   Name    Self CPU %    Self CPU   CPU total %\n", "a table of torch.profiler"),
+        (
+            b"______\n\nStart of NVIDIA bug report log file.  Please include this file\n",
+            "a report of nvidia-bug-report.sh",
+        ),
+        (b"PK\x03\x04\x14\0\0\0\0\0", "an archive"),
+        (b"\x28\xb5\x2f\xfd\x24\0", "an archive"),
+        (b"dump_0" + b"\0" * 251 + b"ustar\x0000" + b"{}" * 200, "an archive"),
+        (b"Job summary\n===========\n\n\nCommunicators... (0.00s)\n", "a report of NCCL's RAS"),
+        (
+            b"[Feb 27 2025 15:10:02] [ERROR] [tid 12727] detected NVSwitch non-fatal error 12028\n",
+            "a log of NVIDIA's fabric manager",
+        ),
+        (
+            b"[rank1]:[E614 11:14:03.0 ProcessGroupNCCL.cpp:1319] [PG 0 Rank 1] Failed to get\n",
+            "a log of a program",
+        ),
     ],
 )
 def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:

@@ -30,6 +30,7 @@ _RELOADED = re.compile(
 RECOVERY_XID, NVLINK_XID = 154, 74
 MAX_NAMED_ERRORS = 4  # errors of a device in a message; the rest is counted
 NO_ACTION = "None"
+DETAILS = "severity not in the log"  # of an SXid of which only lines with details are there
 NEVER_S = float("-inf")
 
 
@@ -111,12 +112,15 @@ def events(log: PastLog, *, switch: bool) -> list[LoggedErrors]:
             if xid.switch is switch:
                 word = _switch_word(xid) if switch else _link_word(xid)
                 key = xid.bus, xid.number, word
-                times = by_key[key].times + 1 if key in by_key else 1
+                times = by_key[key].times + 1 if key in by_key and word != DETAILS else 1
                 by_key[key] = LoggedErrors(*key, times, line, log.age_s(line), log.ago(line))
-    return list(by_key.values())
+    reported = {key[:2] for key in by_key if key[2] != DETAILS}
+    return [error for key, error in by_key.items() if key[2] != DETAILS or key[:2] not in reported]
 
 
 def _switch_word(sxid: LoggedXid) -> str:
+    if sxid.is_detail:
+        return DETAILS
     word = sxid.text.removeprefix(", ").partition(",")[0]
     return word if word in WORDS else ""
 

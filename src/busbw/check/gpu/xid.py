@@ -253,9 +253,8 @@ def _by_switch(logged: list[LoggedErrors], log: PastLog) -> list[Finding]:
 def _judge_sxid(event: LoggedErrors, log_resets: Resets, *, over: bool) -> JudgedErrors:
     row = sxid(event.number)
     effect = row.judged(event.word)
-    kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[
-        event.word
-    ]
+    kinds = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}
+    kind = kinds.get(event.word, f"{event.word}, ")
     text = f"SXid {event.number} ({kind}{row.meaning}){event.counted}"
     verdict, remark = _sxid_verdict(event, effect, log_resets, over=over)
     return JudgedErrors(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)

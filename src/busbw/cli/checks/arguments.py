@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from busbw.check.registry import BY_NAME, find_row
-from busbw.cli.file_kinds import note_unread
+from busbw.check.shell_words import word
+from busbw.cli.file_kinds import load, note_unread
 from busbw.cli.options.parameters import is_given
 from busbw.cli.streams import print_err
 from busbw.core.errors import UsageError, similar_names
 from busbw.core.host_ranges import listed
-from busbw.host.snapshot import MADE_BY, archives_in, is_tree
+from busbw.host.snapshot import MADE_BY, archives_in, is_tree, recorded
+from busbw.host.source import Source
 
 
 def known(
@@ -31,12 +33,33 @@ def matching_files(files: Sequence[str]) -> tuple[str, ...]:
         is_pattern = set("*?[") & set(file) and not Path(file).exists()
         matching = _matches(file) if is_pattern else archives_in(file) or [file]
         if matching == [file] and Path(file).is_dir() and not is_tree(Path(file)):
-            raise UsageError(f"--from {file}: no snapshot in this folder", MADE_BY)
+            raise hinted(UsageError(f"--from {file}: no snapshot in this folder", MADE_BY), file)
         if not matching:
             raise UsageError(f"--from {file}: no file matches", "busbw check --save FILE makes one")
         note_unread(file)
         matching_any += matching
     return tuple(matching_any)
+
+
+def machine_in(file: str) -> Source:
+    """The machine of a snapshot, a kernel log or a copy of its files; UsageError for another."""
+    try:
+        return recorded(Path(file))
+    except UsageError as error:
+        raise hinted(error, file) from error
+
+
+def hinted(error: UsageError, file: str) -> UsageError:
+    """The error for a file or folder of another kind, whose hint names `busbw show` if that reads
+    it, such as the log of a job.
+    """
+    if not Path(file).exists():
+        return error
+    try:
+        load(file)
+    except UsageError:
+        return error
+    return UsageError(error.message, f"busbw show {word(file)}")
 
 
 def _matches(pattern: str) -> list[str]:

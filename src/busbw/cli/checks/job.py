@@ -14,7 +14,7 @@ from busbw.host import ras as service
 from busbw.job import types as view
 from busbw.job.driver import examine
 from busbw.launch.hostfile import given_hosts
-from busbw.pattern.pending_collective import outstanding
+from busbw.pattern.pending_calls import outstanding
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})

@@ -61,6 +61,11 @@ class ForeignFile:
 
 KINDS: tuple[ForeignFile, ...] = (
     ForeignFile(
+        re.compile(rb"\A(?:PK\x03\x04|BZh\d1AY&SY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|[\s\S]{257}ustar)"),
+        "an archive",
+        "unpack it: unzip, tar -xf, bunzip2, xz -d or zstd -d; then busbw show FOLDER",
+    ),
+    ForeignFile(
         re.compile(rb"SQLite format 3\0"),
         "an SQLite database, which Nsight Systems and rocprof export",
         CAPTURE,
@@ -143,6 +148,30 @@ KINDS: tuple[ForeignFile, ...] = (
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
         "a Grafana dashboard",
         LOG,
+    ),
+    ForeignFile(
+        re.compile(rb"\A[_\s]*Start of NVIDIA bug report log file"),
+        "a report of nvidia-bug-report.sh",
+        "copy the part of dmesg or journalctl to a file: busbw show reads that",
+    ),
+    ForeignFile(
+        re.compile(rb"(?m)^Job summary\r?\n=+\r?\n[\s\S]{0,4096}^Communicators\.\.\."),
+        "a report of NCCL's RAS",
+        "while the job runs: busbw check job, which asks RAS twice",
+    ),
+    ForeignFile(
+        re.compile(rb"(?m)^\[\w{3} \d\d \d{4} [\d:]{8}\] \[(?:INFO|WARNING|ERROR)\] \[tid \d+\] "),
+        "a log of NVIDIA's fabric manager",
+        "sudo dmesg > FILE; busbw check --from FILE: the driver logs errors of NVSwitches there",
+    ),
+    ForeignFile(
+        re.compile(
+            rb"\A(?![\s\S]*(?:nThread|busbw))[\s\S]*(?:Traceback \(most recent call last\)"
+            rb"|\[rank\d+\]: ?(?:\[|\w*Error)|\[c10d\]|(?m:^(?:\(\w+ pid=\d+[^)\n]*\) )?"
+            rb"(?:INFO|WARNING|ERROR) \d\d-\d\d [\d:]{8} ))"
+        ),
+        "a log of a program, without a call or a failure of NCCL",
+        "NCCL_DEBUG=WARN in a new run: if NCCL fails, it says why",
     ),
 )
 

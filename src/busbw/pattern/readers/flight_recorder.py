@@ -23,9 +23,10 @@ from busbw.pattern.readers.execution_trace import elements, make_call
 from busbw.pattern.readers.safe_pickle import Unreadable, inside, load
 from busbw.pattern.source import PatternSource
 
-_NAME = re.compile(r"(?:([\w-]+):)?(\w+)(?: (\d+)\s*(?:->|<-)\s*(\d+))?")
+# `nccl:recv 0<-?` is from any rank
+NAME = re.compile(r"(?:([\w-]+):)?(\w+)(?: (\d+)\s*(?:->|<-)\s*(\d+|\?))?")
 _ON_CPU = frozenset({"gloo", "mpi", "ucc", "fake"})
-_ANY_DEFAULT = "default_pg"
+ANY_DEFAULT = "default_pg"
 
 
 def recognizes(head: bytes) -> bool:
@@ -87,7 +88,7 @@ def groups_of(dump: dict[str, Any]) -> dict[str, Any]:
     if "" in configured and len(names) == 1 and isinstance(status, dict) and len(status) == 1:
         name, description = names.pop()
         ranks = members(configured, "")
-        if description == _ANY_DEFAULT and len(ranks) > 1 and ranks == list(range(len(ranks))):
+        if description == ANY_DEFAULT and len(ranks) > 1 and ranks == list(range(len(ranks))):
             return {**configured, name: configured[""]}
     return configured
 
@@ -162,7 +163,7 @@ class _FlightRecorderReader:
         return first if isinstance(first, int) else 0
 
     def _entry(self, entry: dict[str, Any]) -> None:
-        match = _NAME.fullmatch(str(entry["profiling_name"]))
+        match = NAME.fullmatch(str(entry["profiling_name"]))
         if not match:
             raise ValueError(f"unknown name {entry['profiling_name']!r}")
         backend, name, rank, peer = match.groups()
@@ -184,7 +185,7 @@ class _FlightRecorderReader:
         dtype = types[0] if isinstance(types, list) else str(types)
         call = make_call(comm, function, sent, received, dtype, ranks)
         if function in POINT_TO_POINT:
-            call.peer = None if peer is None else int(peer)
+            call.peer = int(peer) if peer and peer.isdecimal() else None
             rank_in_comm = None if rank is None else int(rank)
             self._collector.add_comm(comm, process=self._rank, rank=rank_in_comm)
         else:
@@ -215,7 +216,7 @@ class _FlightRecorderReader:
         listed = members(self._configured, name)
         key = (name, *listed)
         ranks = len(listed)
-        if not ranks and description == _ANY_DEFAULT and self._source.files > 1:
+        if not ranks and description == ANY_DEFAULT and self._source.files > 1:
             ranks = self._source.files
         shown = description if description not in ("", "undefined") else name
         rank = listed.index(self._rank) if self._rank in listed else None
