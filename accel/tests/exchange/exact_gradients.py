@@ -53,11 +53,14 @@ def average(kind: str, name: str) -> torch.Tensor:
 
 
 def average_of(rows: list[torch.Tensor]) -> torch.Tensor:
-    """The average in fp32 in the order of ranks, in the gradient's format."""
-    total = rows[0].float() / len(rows)
+    """The average in fp32 in the order of ranks, in the gradient's format.
+
+    A GPU, which computes it if ranks use one, divides by 3 as it multiplies by 1/3.
+    """
+    total = rows[0].to(DEVICE).float() / len(rows)
     for each in rows[1:]:
-        total = total + each.float() / len(rows)
-    return total.to(rows[0].dtype)
+        total = total + each.to(DEVICE).float() / len(rows)
+    return total.to(rows[0].dtype).cpu()
 
 
 def halves() -> dict[str, Any]:
