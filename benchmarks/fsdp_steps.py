@@ -9,8 +9,9 @@ Started by torchrun or gpu_hosts.py, with a rank on each host:
 PRECISION: FSDP2 gathers fp32 parameters, which is its default, with fp32, tf32 (products in TF32)
 and autocast (the forward under autocast to bf16), and bf16 ones with bf16. The optimizer's
 parameters and the sums of gradients are fp32. The ways train in turn, for ROUNDS rounds of STEPS
-steps each, after a round that is not timed. A time is the slowest rank's. Bytes are those that a
-host's interface has sent in a step, and those counted by the worker.
+steps each, after a round that is not timed. A time is that of a round on the slowest rank, which
+waits for the device at its end, as a training does now and then. Bytes are those that a host's
+interface has sent in a step, and those counted by the worker. `silent`: a step that sends nothing.
 """
 
 import json
@@ -33,7 +34,7 @@ from busbw_accel.train.loop import set_matmul_precision
 from busbw_accel.train.models import BY_NAME
 from busbw_accel.train.types import TrainSpec
 
-ROUNDS, STEPS = 5, 2
+ROUNDS, STEPS = 5, 4
 WAYS: dict[str, Settings | None] = {
     "FSDP2": None,
     "same": Settings(),
@@ -56,6 +57,7 @@ class Way:
     sent: list[int] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    silent: list[float] = field(default_factory=list)
 
     def traffic(self) -> int:
         return self.attached.traffic.across if self.attached else 0
@@ -84,15 +86,23 @@ def made(spec: TrainSpec, settings: Settings | None, device: torch.device) -> Wa
     return Way(net, torch.optim.AdamW(net.parameters(), lr=1e-3), attached)
 
 
-def step(way: Way, inputs: torch.Tensor, targets: torch.Tensor, autocast: bool) -> float:
-    """One step, and this rank's loss."""
-    way.optimizer.zero_grad()
-    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast):
-        scores = way.net(inputs).flatten(0, 1)
-    loss = nn.functional.cross_entropy(scores.float(), targets.flatten())
-    loss.backward()
-    way.optimizer.step()
-    return float(loss.detach())  # waits for the device
+def train(
+    way: Way, inputs: torch.Tensor, targets: torch.Tensor, autocast: bool
+) -> tuple[float, float]:
+    """STEPS steps: the seconds of one on the slowest rank, and this rank's last loss."""
+    dist.barrier()
+    begun = time.perf_counter()
+    for _ in range(STEPS):
+        way.optimizer.zero_grad()
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast):
+            scores = way.net(inputs).flatten(0, 1)
+        loss = nn.functional.cross_entropy(scores.float(), targets.flatten())
+        loss.backward()
+        way.optimizer.step()
+    last = float(loss.detach())  # waits for the device
+    seconds = torch.tensor((time.perf_counter() - begun) / STEPS, dtype=torch.float64)
+    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+    return float(seconds), last
 
 
 def main(model: str, precision: str, batch: str, file: str = "") -> None:
@@ -111,20 +121,21 @@ def main(model: str, precision: str, batch: str, file: str = "") -> None:
     samples = BY_NAME[model].samples
     assert samples is not None
     inputs, targets = (tensor.to(device) for tensor in samples(spec, generator))
+    autocast = precision == "autocast"
     for number in range(ROUNDS + 1):
         for way in ways.values():
-            for _ in range(STEPS):
-                dist.barrier()
-                sent, counted, begun = sent_bytes(), way.traffic(), time.perf_counter()
-                loss = step(way, inputs, targets, precision == "autocast")
-                seconds = torch.tensor(time.perf_counter() - begun, dtype=torch.float64)
-                dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-                sent = sent_bytes() - sent  # now all of it has arrived
-                way.losses.append(loss)
-                if number:
-                    way.seconds.append(float(seconds))
-                    way.sent.append(sent)
-                    way.counted.append(way.traffic() - counted)
+            sent, counted = sent_bytes(), way.traffic()
+            seconds, loss = train(way, inputs, targets, autocast)
+            sent = sent_bytes() - sent  # now all of it has arrived
+            way.losses.append(loss)
+            if number:
+                way.seconds.append(seconds)
+                way.sent.append(sent // STEPS)
+                way.counted.append((way.traffic() - counted) // STEPS)
+    for way in ways.values():  # last, since parameters are wrong afterwards
+        if way.attached is not None:
+            with way.attached.silent():
+                way.silent = [train(way, inputs, targets, autocast)[0] for _ in range(3)]
     if dist.get_rank() == 0:
         print(report(ways))
         if file:
@@ -138,15 +149,17 @@ def report(ways: dict[str, Way]) -> str:
     first = statistics.median(ways["FSDP2"].seconds)
     lines = [
         f"{'':20} {'step ms':>8} {'least':>8} {'most':>8} {'faster':>7} {'MB sent':>8}"
-        f" {'counted':>8} {'last loss':>9}"
+        f" {'counted':>8} {'last loss':>9} {'silent ms':>9}"
     ]
     for name, way in ways.items():
         median = statistics.median(way.seconds)
+        silent = f"{1e3 * statistics.median(way.silent):.1f}" if way.silent else "-"
         lines.append(
             f"{name:20} {1e3 * median:8.1f} {1e3 * min(way.seconds):8.1f}"
             f" {1e3 * max(way.seconds):8.1f} {first / median:6.2f}x"
             f" {1e-6 * statistics.median(way.sent):8.2f}"
             f" {1e-6 * statistics.median(way.counted):8.2f} {way.losses[-1]:9.4f}"
+            f" {silent:>9}"
         )
     return "\n".join(lines)
 
@@ -165,6 +178,7 @@ def write(file: Path, spec: TrainSpec, ways: dict[str, Way]) -> None:
             "sent": way.sent,
             "counted": way.counted,
             "losses": way.losses,
+            "silent": way.silent,
         }
         for name, way in ways.items()
     }

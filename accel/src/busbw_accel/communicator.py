@@ -183,7 +183,9 @@ class Communicator:
     ) -> Work:
         """Start gathering the `tensor` of each rank into `gathered` (flat, in rank order)."""
         if self.group is None:
-            gathered.view(self.size, -1).copy_(tensor)
+            for row in gathered.view(self.size, -1):
+                if row.data_ptr() != tensor.data_ptr():  # FSDP2 gathers in place
+                    row.copy_(tensor)
             return _Done()
         work: Work | None = dist.all_gather_into_tensor(
             gathered, tensor, group=self.group, async_op=async_op

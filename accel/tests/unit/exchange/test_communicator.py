@@ -1,4 +1,4 @@
-"""Averages of a communicator with host staging."""
+"""Exchanges of a communicator with host staging, and without a network."""
 
 from dataclasses import dataclass
 
@@ -27,3 +27,10 @@ def test_a_staged_average_of_a_failed_exchange_is_not_a_number(failed):
     part = torch.tensor([1.0, -2.0])
     comm.average(part)
     assert part.isnan().all() if failed else part.tolist() == [1.0, -2.0]
+
+
+def test_without_a_network_shards_are_gathered_in_place():
+    gathered = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    comm = Communicator(None, 2, 1, 1)
+    comm.begin_all_gather(gathered, gathered[2:]).wait()
+    assert gathered.tolist() == [3.0, 4.0, 3.0, 4.0]
