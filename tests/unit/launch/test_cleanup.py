@@ -154,11 +154,11 @@ def test_a_daemon_is_of_the_job_of_its_launcher_and_of_the_ranks_that_it_started
     command = [str(daemon), "prterun-h1-4242@0"]
     with subprocess.Popen(command, text=True, **pipes) as child:  # type: ignore[call-overload]
         rank = int(child.stdout.readline())
-        assert Cleanup("no process", 4242, "h1").pids() == [child.pid]
-        assert Cleanup("no process", 4243, "h1").pids() == []
         deadline = time.monotonic() + 30
         while rank not in Cleanup("started").pids() and time.monotonic() < deadline:
-            time.sleep(0.01)  # sh has not yet executed sleep
+            time.sleep(0.01)  # sh has not yet executed sleep, and looks like the daemon
+        assert Cleanup("no process", 4242, "h1").pids() == [child.pid]
+        assert Cleanup("no process", 4243, "h1").pids() == []
         found = Cleanup("started").pids()
         child.stdin.write("\n")
     assert sorted(found) == sorted([rank, child.pid])
