@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from busbw_accel.settings import Settings
 
 if TYPE_CHECKING:
-    from busbw_accel.comm_worker import CommWorker, Traffic
+    from busbw_accel.comm_worker import CommWorker
     from busbw_accel.ddp import Attached, attach
     from busbw_accel.embedding import DynamicEmbedding, TableSettings
     from busbw_accel.fsdp import Sharded, attach_fully_sharded
     from busbw_accel.local_steps import LocalSteps
     from busbw_accel.offloading.attach import offload
     from busbw_accel.offloading.optimizer import OffloadedAdamW
+    from busbw_accel.traffic import Traffic
 
 __all__ = [
     "Attached",
@@ -43,7 +44,7 @@ _MODULES = {
     "OffloadedAdamW": "offloading.optimizer",
     "Sharded": "fsdp",
     "TableSettings": "embedding",
-    "Traffic": "comm_worker",
+    "Traffic": "traffic",
     "attach": "ddp",
     "attach_fully_sharded": "fsdp",
     "offload": "offloading.attach",

@@ -17,9 +17,10 @@ import torch.distributed as dist
 from busbw.core.errors import UsageError
 from busbw_accel import lightcc_env
 from busbw_accel.codecs import coder
-from busbw_accel.comm_worker import CommWorker, Traffic
+from busbw_accel.comm_worker import CommWorker
 from busbw_accel.residual_state import BucketPiece, UnsplitState
 from busbw_accel.settings import Settings
+from busbw_accel.traffic import Traffic
 
 _SAVE_HINT = (
     "save and load it on every rank by torch.save(attached.state_dict(),"

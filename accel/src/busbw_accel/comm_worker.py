@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -18,13 +17,14 @@ import torch
 from busbw.core.errors import UsageError
 from busbw_accel.codecs import codec_for, coder
 from busbw_accel.codecs.base import poison_if_failed, ring_bytes
-from busbw_accel.communicator import Bytes, Communicator, Work
+from busbw_accel.communicator import Communicator, Work
 from busbw_accel.heartbeat import Heartbeat
 from busbw_accel.mesh import Mesh
 from busbw_accel.methods import DENSE
 from busbw_accel.residual_state import BucketPiece, BucketState, ResidualState
 from busbw_accel.settings import Settings
 from busbw_accel.sparse import Room, SparseAverage
+from busbw_accel.traffic import Traffic
 from busbw_accel.worker_streams import WorkerStreams
 
 # Gradients of other types are sent densely: codecs keep and send at most fp32.
@@ -32,53 +32,10 @@ COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 # Bytes of a piece in two dimensions. CPUs have no launch cost, so smaller pieces overlap better
 # (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
-# Exchanges whose number of bytes is not read, so that the host does not wait for a GPU.
-UNREAD = 256
 _Job = Callable[[], bool]  # returns False to stop the thread
 # Seconds that an exit without close() waits for exchanges, such as one of local steps with `delay`;
 # fewer after an exception, since the other ranks may wait for this one.
 EXIT_S, FAILED_EXIT_S = 60.0, 5.0
-
-
-class Traffic:
-    """Bytes that this rank has sent, and the number of buckets.
-
-    Bytes are those of a ring where the library chooses the algorithm.
-    """
-
-    def __init__(self) -> None:
-        self.inside = 0  # bytes to the ranks of its row, in two dimensions
-        self.buckets = 0
-        self._across = 0
-        self._lock = threading.Lock()
-        # Numbers in host memory, and the events after which they are there.
-        self._later: deque[tuple[torch.Tensor, torch.cuda.Event]] = deque()
-
-    @property
-    def across(self) -> int:
-        """Bytes that left the host in all other exchanges. May wait for a GPU."""
-        with self._lock:
-            self._read(0)
-            return self._across
-
-    def add_across(self, nbytes: Bytes) -> None:
-        """Count bytes that leave the host. On a GPU they are known after the current stream."""
-        with self._lock:
-            if isinstance(nbytes, torch.Tensor) and nbytes.is_cuda:
-                number = nbytes.to("cpu", non_blocking=True)
-                self._later.append(
-                    (number, torch.cuda.current_stream(nbytes.device).record_event())
-                )
-                self._read(UNREAD)
-            else:
-                self._across += int(nbytes)
-
-    def _read(self, but: int) -> None:
-        """Read all numbers but so many of the last."""
-        while len(self._later) > but:
-            number, there = self._later.popleft()
-            there.synchronize()
-            self._across += int(number)
 
 
 class CommWorker:

@@ -13,6 +13,7 @@ import torch
 
 from busbw.core import native
 from busbw_accel.codecs import exponents, kernels
+from busbw_accel.codecs.exponents import PROLOGUE
 
 _Pointer, _Size, _Number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32
 _FUNCTIONS = {
@@ -23,7 +24,6 @@ _FUNCTIONS = {
         (_Pointer, _Size, _Pointer, _Size, _Number, native.Room),
     ),
 }
-PROLOGUE = 16  # bytes before those of the row; a multiple of exponents.ALIGNMENT
 # Rows that are longer than this share of their elements are sent as they are: coding takes longer
 # than what it saves. Below 1, so that a message shows whether it is coded.
 MOST_SHARE = 0.95

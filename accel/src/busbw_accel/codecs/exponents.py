@@ -27,6 +27,7 @@ import torch
 from busbw_accel.methods import BLOCK
 
 ALIGNMENT = 16
+PROLOGUE = 16  # bytes of a message before its row, a multiple of ALIGNMENT; see `coder`
 HEADER_BYTES = 4
 MOST_WIDTH = 7
 ABSENT, SPARSE, WHOLE = 0, 1, 2

@@ -8,12 +8,12 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw_accel.codecs.coder import PROLOGUE
 from busbw_accel.codecs.exponents import (
     ALIGNMENT,
     HEADER_BYTES,
     MOST_WIDTH,
     PLANE_BYTES,
+    PROLOGUE,
     SPARSE,
     WHOLE,
 )
