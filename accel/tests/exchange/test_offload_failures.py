@@ -5,6 +5,7 @@ updates that fail, wrong arguments.
 import copy
 import math
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -313,14 +314,18 @@ def test_clipping_gradients_that_were_taken_is_refused(clip):
 
 def test_states_are_not_copied_into_forked_processes():
     slab = host_memory.Slab(1 << 22, pinned=False)
-    place = f"{slab.take(1, torch.uint8).data_ptr() + (1 << 21):x}"
+    place = slab.take(1, torch.uint8).data_ptr() + (1 << 21)
     child = os.fork()
     if not child:
-        ranges = [
-            line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()
-        ]
-        os._exit(any(int(first, 16) <= int(place, 16) < int(end, 16) for first, end in ranges))
-    assert os.waitpid(child, 0)[1] == 0
+        signal.pause()  # and nothing else, since threads of this process are missing here
+    try:
+        maps = Path(f"/proc/{child}/maps").read_text()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    ranges = [line.split()[0].split("-") for line in maps.splitlines()]
+    assert ranges
+    assert not any(int(first, 16) <= place < int(end, 16) for first, end in ranges)
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="pins memory")
