@@ -41,12 +41,15 @@ class ShardedUnit:
     name: str  # of the first module
     module: FSDPModule
     parameters: list[DTensor] = field(default_factory=list)
+    # for a number of ranks, since to read the shape of a DTensor takes the host microseconds
+    _padded: dict[int, list[int]] = field(default_factory=dict)
 
     def length(self, ranks: int) -> int:
         """Elements of all gradients, padded so that each parameter has equal shards."""
-        return sum(
-            _padded(parameter, ranks) for parameter in self.parameters if parameter.requires_grad
-        )
+        if ranks not in self._padded:
+            self._padded[ranks] = [_padded(parameter, ranks) for parameter in self.parameters]
+        padded = zip(self.parameters, self._padded[ranks], strict=True)
+        return sum(elements for parameter, elements in padded if parameter.requires_grad)
 
 
 def _padded(parameter: DTensor, ranks: int) -> int:

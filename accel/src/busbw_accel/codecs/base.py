@@ -25,6 +25,7 @@ FAR = 2
 TURN, STEP_TURN = 2_654_435_761, 40_503
 
 SCALE_BYTES = 4  # of a scale of int8 and int4
+GRAIN = 4 * BLOCK  # of the length of a row of int8 and int4
 # Smaller scales have too few significant bits to divide by.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
 # What was not sent, in the positions of the gradient. Length: that of the part.
@@ -43,6 +44,11 @@ def most_steps(bits: int) -> int:
 def row_bytes(length: int, bits: int) -> int:
     """Bytes of a row of `length` elements (a multiple of BLOCK): scales, then integers."""
     return SCALE_BYTES * length // BLOCK + length * bits // 8
+
+
+def whole(elements: int) -> int:
+    """The length of a row for so many elements: scales and integers are aligned to 16 bytes."""
+    return -(-elements // GRAIN) * GRAIN
 
 
 State = dict[str, torch.Tensor]

@@ -20,11 +20,10 @@ from busbw_accel.codecs.base import (
     most_steps,
     row_bytes,
     sum_rows,
+    whole,
 )
 from busbw_accel.communicator import Bytes, Communicator
 from busbw_accel.methods import BLOCK
-
-GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are aligned to 16 bytes
 
 
 class Integers(Codec):
@@ -40,7 +39,7 @@ class Integers(Codec):
         pair, in_kernels = comm.size == 2, kernels.usable(part)
         # Elements of a row, which one rank sums.
         rows = 1 if pair else comm.size
-        length = _whole(-(-part.numel() // rows))
+        length = whole(-(-part.numel() // rows))
         if pair:
             (self._exchange_pair_in_kernels if in_kernels else self._exchange_pair)(
                 part, comm, state, length
@@ -62,11 +61,12 @@ class Integers(Codec):
 
         feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
-        sent, residual, _ = integers.packed(
+        skipped = not_finite.flag(part.device) if feedback else None
+        sent, residual = integers.packed(
             part, before, comm.size, 1, length, self.bits, feedback=feedback
         )
-        skipped = integers.add(comm.all_gather(sent), length, self.bits, part)
-        if feedback:
+        integers.add(comm.all_gather(sent), self.bits, part, skipped)
+        if skipped is not None:
             not_finite.restore(residual, before, skipped)
             state[RESIDUAL] = residual
 
@@ -77,14 +77,15 @@ class Integers(Codec):
 
         feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
-        sent, residual, _ = integers.packed(
+        skipped = not_finite.flag(part.device) if feedback else None
+        sent, residual = integers.packed(
             part, before[0], comm.size, comm.size, length, self.bits, feedback=feedback
         )
         own_sum, sum_residual = integers.summed(
             comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback
         )
-        skipped = integers.unpack(comm.all_gather(own_sum), length, self.bits, part)
-        if feedback:
+        integers.unpack(comm.all_gather(own_sum), length, self.bits, part, skipped)
+        if skipped is not None:
             not_finite.restore(residual, before[0], skipped)
             not_finite.restore(sum_residual, before[1], skipped)
             state[RESIDUAL], state[SUM_RESIDUAL] = residual, sum_residual
@@ -120,42 +121,42 @@ class Integers(Codec):
     def reduce_scatter(
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, step: int
     ) -> Bytes:
-        length = _whole(shard.numel())
         (self._reduce_in_kernels if kernels.usable(rows) else self._reduce_in_torch)(
-            rows, shard, comm, state, length
+            rows, shard, comm, state
         )
-        return comm.direct((comm.size - 1) * row_bytes(length, self.bits))
+        return comm.direct((comm.size - 1) * row_bytes(whole(shard.numel()), self.bits))
 
     # The other ranks' shards are unknown in a reduce-scatter: what this rank has sent decides
     # whether it keeps the residual.
 
     def _reduce_in_kernels(
-        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, length: int
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State
     ) -> None:
         from busbw_accel.codecs.kernels import integers, not_finite
 
-        elements, feedback = shard.numel(), self.settings.feedback
+        feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
-        padded = before if before is None else _pad(before.view(rows.shape), length).view(-1)
-        sent, residual, skipped = integers.packed(
-            _pad(rows, length).view(-1),
-            padded,
+        skipped = not_finite.flag(rows.device) if feedback else None
+        sent, residual = integers.packed(
+            rows,
+            before,
             comm.size,
             comm.size,
-            length,
+            shard.numel(),
             self.bits,
             feedback=feedback,
+            wrong=skipped,
         )
-        integers.add(comm.all_to_all(sent), length, self.bits, shard)
-        if feedback:
-            residual = residual.view(comm.size, length)[:, :elements].reshape(-1)
+        integers.add(comm.all_to_all(sent), self.bits, shard)
+        if skipped is not None:
             not_finite.restore(residual, before, skipped)
             state[RESIDUAL] = residual
 
     def _reduce_in_torch(
-        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State, length: int
+        self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State
     ) -> None:
         elements, feedback = shard.numel(), self.settings.feedback
+        length = whole(elements)
         total = carried(rows.view(-1), comm, state, feedback).view(rows.shape)
         sent, residual = pack(_pad(total, length), self.bits)
         received = unpack(comm.all_to_all(sent), length, self.bits)
@@ -166,20 +167,16 @@ class Integers(Codec):
 
     def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> Bytes:
         elements = shard.numel()
-        length = _whole(elements)
+        length = whole(elements)
         if kernels.usable(gathered):
             from busbw_accel.codecs.kernels import integers
 
-            sent, _, _ = integers.packed(shard, None, 1, 1, length, self.bits, feedback=False)
-            every = gathered
-            if length > elements:
-                every = gathered.new_empty(comm.size * length)
-            integers.unpack(comm.all_gather(sent), length, self.bits, every)
+            sent, _ = integers.packed(shard, None, 1, 1, elements, self.bits, feedback=False)
+            integers.unpack(comm.all_gather(sent), elements, self.bits, gathered)
         else:
             sent, _ = pack(_pad(shard.float(), length)[None], self.bits)
             every = unpack(comm.all_gather(sent), length, self.bits)
-        if every is not gathered:
-            gathered.view(comm.size, -1).copy_(every.view(comm.size, length)[:, :elements])
+            gathered.view(comm.size, -1).copy_(every[:, :elements])
         return comm.ring((comm.size - 1) * row_bytes(length, self.bits))
 
 
@@ -193,11 +190,6 @@ class Int4(Integers):
     """Two elements per byte."""
 
     bits = 4
-
-
-def _whole(elements: int) -> int:
-    """The length of a row for this many elements."""
-    return -(-elements // GRAIN) * GRAIN
 
 
 def _pad(total: torch.Tensor, length: int) -> torch.Tensor:

@@ -17,7 +17,7 @@ if DEVICE == "cpu":
 
 from busbw_accel.codecs import integers as plain  # noqa: E402
 from busbw_accel.codecs import kernels, sparse_packing  # noqa: E402
-from busbw_accel.codecs.base import RESIDUAL  # noqa: E402
+from busbw_accel.codecs.base import RESIDUAL, whole  # noqa: E402
 from busbw_accel.codecs.kernels import integers, not_finite, topk  # noqa: E402
 from busbw_accel.codecs.topk import TopK  # noqa: E402
 from busbw_accel.communicator import Communicator  # noqa: E402
@@ -222,8 +222,10 @@ def test_integers_and_scales_match_plain_torch(kind, bits):
     part, before = gradient(1, 7000, kind), gradient(2, 7000)
     part[:256] = 0.0
     before[:256] = 0.0  # a block of zeros
-    sent, residual, wrong = integers.packed(part, before, size, size, length, bits, feedback=True)
-    assert int(wrong) == 0
+    wrong = not_finite.flag(part.device)
+    sent, residual = integers.packed(
+        part, before, size, size, length, bits, feedback=True, wrong=wrong
+    )
     padded = torch.nn.functional.pad(part.float() / size + before, (0, size * length - 7000))
     expected, expected_residual = plain.pack(padded.view(size, length), bits)
     deviation = (plain.unpack(sent, length, bits) - plain.unpack(expected, length, bits)).abs()
@@ -237,7 +239,7 @@ def test_integers_and_scales_match_plain_torch(kind, bits):
         plain.unpack(summed, length, bits)[0] + sum_residual, total, rtol=0, atol=1e-5
     )
     unpacked_sum = torch.empty(length - 3, dtype=kind, device=DEVICE)
-    assert int(integers.add(sent, length, bits, unpacked_sum)) == 0
+    integers.add(sent, bits, unpacked_sum, wrong)
     assert torch.allclose(
         unpacked_sum.float(),
         plain.unpack(sent, length, bits).sum(0)[:-3],
@@ -245,13 +247,36 @@ def test_integers_and_scales_match_plain_torch(kind, bits):
         atol=1e-6,
     )
     out = torch.empty(7000, dtype=kind, device=DEVICE)
-    assert int(integers.unpack(sent, length, bits, out)) == 0
+    integers.unpack(sent, length, bits, out, wrong)
     assert torch.allclose(
         out.float(),
         plain.unpack(sent, length, bits).view(-1)[:7000],
         rtol=0 if kind == torch.float32 else 2**-7,
         atol=0,
     )
+    assert int(wrong) == 0
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("width", [1, 2047, 4096, 5003])
+def test_rows_of_any_width_are_those_of_padded_ones(width, bits):
+    part, before = gradient(1, 3 * width), gradient(2, 3 * width)
+    part[-1] = float("inf")
+    sent, residual = integers.packed(part, before, 3, 3, width, bits, feedback=True)
+    length = whole(width)
+    padded = [
+        torch.nn.functional.pad(flat.view(3, width), (0, length - width)).view(-1)
+        for flat in (part, before)
+    ]
+    expected, rest = integers.packed(*padded, 3, 3, length, bits, feedback=True)
+    assert torch.equal(sent, expected)
+    rest = rest.view(3, length)[:, :width].reshape(-1)
+    assert torch.equal(residual.view(torch.int32), rest.view(torch.int32))
+    guarded = torch.full((3 * width + 8,), 7.0, device=DEVICE)
+    integers.unpack(sent, width, bits, guarded[: 3 * width])
+    rows = plain.unpack(sent, length, bits)[:, :width].reshape(-1)
+    assert torch.equal(guarded[: 3 * width].nan_to_num(), rows.nan_to_num())
+    assert bool((guarded[3 * width :] == 7).all())
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -259,11 +284,12 @@ def test_integers_and_scales_match_plain_torch(kind, bits):
 def test_only_blocks_with_infinite_values_become_nan(infinite, bits):
     part = gradient(1, 4096)
     part[300] = infinite
-    sent, _, wrong = integers.packed(part, None, 1, 1, 4096, bits, feedback=True)
-    assert int(wrong) == 1
+    wrong = [not_finite.flag(part.device) for _ in range(3)]
+    sent, _ = integers.packed(part, None, 1, 1, 4096, bits, feedback=True, wrong=wrong[0])
     summed, _ = integers.summed(sent, None, 4096, bits, feedback=False)
-    assert int(integers.unpack(summed, 4096, bits, part)) == 1
-    assert int(integers.add(sent, 4096, bits, part)) == 1
+    integers.unpack(summed, 4096, bits, part, wrong[1])
+    integers.add(sent, bits, part, wrong[2])
+    assert [int(one) for one in wrong] == [1, 1, 1]
     assert bool(part[256:512].isnan().all())
     assert bool(part[:256].isfinite().all()) and bool(part[512:].isfinite().all())
 

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw_accel.codecs.base import LEAST_SCALE, SCALE_BYTES, row_bytes
+from busbw_accel.codecs.base import LEAST_SCALE, SCALE_BYTES, row_bytes, whole
 from busbw_accel.codecs.kernels.averaging import exact, share
 from busbw_accel.codecs.kernels.not_finite import note_not_finite
 from busbw_accel.methods import BLOCK
@@ -94,6 +94,14 @@ def _left(length, first):
     return tl.arange(0, _BLOCKS) * _BLOCK < left, left
 
 
+@triton.jit
+def _inside(row, first, within, elements, width):
+    """Where the blocks of a row begin in a gradient, and which of their elements are in it."""
+    begin = row * width + first * _BLOCK
+    left = tl.minimum(elements - begin, width - first * _BLOCK)
+    return begin, within < tl.minimum(left, _BLOCKS * _BLOCK).to(tl.int32)
+
+
 @triton.jit(do_not_specialize=["size", "row_scales"])
 def _pack(
     part,
@@ -103,23 +111,24 @@ def _pack(
     steps,
     wrong,
     elements,
+    width,
     length,
     size,
     row_scales,
     row_steps,
     KEPT: tl.constexpr,
     FED: tl.constexpr,
+    NOTED: tl.constexpr,
     EXACT: tl.constexpr,
     BITS: tl.constexpr,
 ):
-    """Pack blocks of share plus residual of one row.
+    """Pack blocks of share plus residual of one row: `width` elements, then zeros to `length`.
 
-    With FED, sets `wrong` to 1 if a value is not finite.
+    With NOTED, sets `wrong` to 1 if a value is not finite.
     """
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
-    there, left = _left(length, first)
-    begin = row * length + first * _BLOCK
-    inside = within < tl.minimum(elements - begin, left).to(tl.int32)
+    there, _ = _left(length, first)
+    begin, inside = _inside(row, first, within, elements, width)
     total = share(part + begin + within, inside, size, EXACT)
     if KEPT:
         total += tl.load(residual + begin + within, mask=inside, other=0.0)
@@ -128,6 +137,7 @@ def _pack(
     _store(steps + row * row_steps, first, integers, there, BITS)
     if FED:
         tl.store(rest + begin + within, total - integers * scale[:, None], mask=inside)
+    if NOTED:
         note_not_finite(scale, wrong)
 
 
@@ -163,35 +173,55 @@ def _sum(
 
 @triton.jit(do_not_specialize=["row_scales"])
 def _unpack(
-    part, scales, steps, wrong, elements, length, row_scales, row_steps, BITS: tl.constexpr
+    part,
+    scales,
+    steps,
+    wrong,
+    elements,
+    width,
+    length,
+    row_scales,
+    row_steps,
+    NOTED: tl.constexpr,
+    BITS: tl.constexpr,
 ):
-    """Unpack blocks of a row into the gradient. Sets `wrong` to 1 if a value is not finite."""
+    """Unpack blocks of a row into the gradient. See `_pack`."""
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
-    there, left = _left(length, first)
-    begin = row * length + first * _BLOCK
+    there, _ = _left(length, first)
+    begin, inside = _inside(row, first, within, elements, width)
     scale = tl.load(
         scales + row * row_scales + first + tl.arange(0, _BLOCKS), mask=there, other=0.0
     )
     value = _load(steps + row * row_steps, first, there, BITS) * scale[:, None]
-    _put(
-        part + begin, within, within < tl.minimum(elements - begin, left).to(tl.int32), value, wrong
-    )
+    _put(part + begin, within, inside, value, wrong, NOTED)
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
-def _add(part, scales, steps, wrong, elements, rows, row_scales, row_steps, BITS: tl.constexpr):
-    """Sum all rows in order into the gradient. Sets `wrong` to 1 if a value is not finite."""
+def _add(
+    part,
+    scales,
+    steps,
+    wrong,
+    elements,
+    rows,
+    row_scales,
+    row_steps,
+    NOTED: tl.constexpr,
+    BITS: tl.constexpr,
+):
+    """Sum all rows in order into the gradient. See `_pack`."""
     first, within = _first(), _tile(_BLOCK)
     there, left = _left(elements, first)
     total = _total(scales, steps, first, there, rows, row_scales, row_steps, BITS)
-    _put(part + first * _BLOCK, within, within < left, total, wrong)
+    _put(part + first * _BLOCK, within, within < left, total, wrong, NOTED)
 
 
 @triton.jit
-def _put(part, within, inside, value, wrong):
+def _put(part, within, inside, value, wrong, NOTED: tl.constexpr):
     value = value.to(part.dtype.element_ty)
     tl.store(part + within, value, mask=inside)
-    note_not_finite(value, wrong)
+    if NOTED:
+        note_not_finite(value, wrong)
 
 
 def packed(
@@ -199,41 +229,42 @@ def packed(
     residual: torch.Tensor | None,
     size: int,
     rows: int,
-    length: int,
+    width: int,
     bits: int,
     *,
     feedback: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Pack share (of `size` ranks) plus residual into `rows` rows of `length` elements.
+    wrong: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pack share (of `size` ranks) plus residual into `rows` rows of `width` elements each.
 
-    Returns them (uint8), and with `feedback` the rounding errors and whether a value is not finite
-    (int32, on the device).
+    Returns them (uint8), padded to `whole(width)`, and with `feedback` the rounding errors. Sets
+    `wrong` (int32, on the device) to 1 if a value is not finite.
     """
+    length = whole(width)
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rounding_errors = torch.empty(
         part.numel() if feedback else 0, dtype=torch.float32, device=part.device
     )
-    wrong = rounding_errors
-    if feedback:
-        wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     has_residual = residual is not None
     _pack[(_programs(length), rows)](
         part,
         residual if has_residual else rounding_errors,
         rounding_errors,
         *_views(sent, length),
-        wrong,
+        part if wrong is None else wrong,
         part.numel(),
+        width,
         length,
         float(size),
         *_strides(length, bits),
         KEPT=has_residual,
         FED=feedback,
+        NOTED=wrong is not None,
         EXACT=exact(size),
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return sent, rounding_errors, wrong
+    return sent, rounding_errors
 
 
 def summed(
@@ -264,40 +295,45 @@ def summed(
     return packed_sum, rounding_errors
 
 
-def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
-    """Unpack all rows into `part`. Returns whether a value is not finite (int32, on the device)."""
-    wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
-    grid = (_programs(length), every.shape[0])
-    _unpack[grid](
+def unpack(
+    every: torch.Tensor,
+    width: int,
+    bits: int,
+    part: torch.Tensor,
+    wrong: torch.Tensor | None = None,
+) -> None:
+    """Unpack all rows, of `width` elements each, into `part`; `wrong` is as in `packed`."""
+    length = whole(width)
+    _unpack[(_programs(length), every.shape[0])](
         part,
         *_views(every, length),
-        wrong,
+        part if wrong is None else wrong,
         part.numel(),
+        width,
         length,
         *_strides(length, bits),
+        NOTED=wrong is not None,
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return wrong
 
 
-def add(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
-    """Set `part` to the sum of all rows.
-
-    Returns whether a value is not finite (int32, on the device).
-    """
-    wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
+def add(
+    every: torch.Tensor, bits: int, part: torch.Tensor, wrong: torch.Tensor | None = None
+) -> None:
+    """Set `part` to the sum of all rows; `wrong` is as in `packed`."""
+    length = whole(part.numel())
     _add[(_programs(length),)](
         part,
         *_views(every, length),
-        wrong,
+        part if wrong is None else wrong,
         part.numel(),
         every.shape[0],
         *_strides(length, bits),
+        NOTED=wrong is not None,
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return wrong
 
 
 def _programs(length: int) -> int:

@@ -39,6 +39,11 @@ def _spoil(part, failed, length, TILE: tl.constexpr):
             )
 
 
+def flag(device: torch.device) -> torch.Tensor:
+    """What kernels set to 1 if a value is not finite: 0 (int32, on the device)."""
+    return torch.zeros(1, dtype=torch.int32, device=device)
+
+
 def spoil(part: torch.Tensor, failed: torch.Tensor) -> None:
     """Set `part` to NaN if `failed` (on the device) is not 0."""
     _spoil[(min(PROGRAMS, triton.cdiv(part.numel(), TILE)),)](part, failed, part.numel(), TILE=TILE)
