@@ -1,14 +1,16 @@
 """Steps of a fully sharded (FSDP2) transformer by each way to exchange its shards:
-`fsdp_steps.py MODEL PRECISION BATCH [FILE.json]`.
+`fsdp_steps.py MODEL PRECISION BATCH [FILE.json [BLOCKS]]`.
 
 Started by torchrun or gpu_hosts.py, with a rank on each host:
 
     gpu_hosts.py --cpus 0.2 each fsdp_steps.py gpt-small fp32 4 steps.json
     gpu_hosts.py 25 each fsdp_steps.py gpt2 bf16 8 steps.json
+    gpu_hosts.py 25 each fsdp_steps.py gpt2 autocast 4 steps.json 2
 
 PRECISION: FSDP2 gathers fp32 parameters, which is its default, with fp32, tf32 (products in TF32)
 and autocast (the forward under autocast to bf16), and bf16 ones with bf16. The optimizer's
-parameters and the sums of gradients are fp32. The ways train in turn, for ROUNDS rounds of STEPS
+parameters and the sums of gradients are fp32. A unit, which is gathered and reduced at once, has
+BLOCKS blocks of the model (default 1). The ways train in turn, for ROUNDS rounds of STEPS
 steps each, after a round that is not timed. A time is that of a round on the slowest rank, which
 waits for the device at its end, as a training does now and then. Bytes are those that a host's
 interface has sent in a step, and those counted by the worker. `silent`: a step that sends nothing.
@@ -70,20 +72,22 @@ def sent_bytes() -> int:
     return sum(int(words[9]) for words in fields if words[0] != "lo")
 
 
-def made(spec: TrainSpec, settings: Settings | None, device: torch.device) -> Way:
-    """A way with the same initial parameters as all others."""
+def made(spec: TrainSpec, settings: Settings | None, device: torch.device, blocks: int) -> Way:
+    """A way with the same initial parameters as all others, and so many blocks in a unit."""
     torch.manual_seed(0)
     net = BY_NAME[spec.model].build(spec).to(device)
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if spec.precision == "bf16" else None, reduce_dtype=torch.float32
     )
-    for block in net.blocks:
-        fully_shard(block, mp_policy=policy)
+    every = list(net.blocks)
+    for first in range(0, len(every), blocks):
+        fully_shard(every[first : first + blocks], mp_policy=policy)
     fully_shard(net, mp_policy=policy)
     attached = None
     if settings is not None:
         attached = busbw_accel.attach_fully_sharded(net, settings=settings)
-    return Way(net, torch.optim.AdamW(net.parameters(), lr=1e-3), attached)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=device.type == "cuda")
+    return Way(net, optimizer, attached)
 
 
 def train(
@@ -105,7 +109,7 @@ def train(
     return float(seconds), last
 
 
-def main(model: str, precision: str, batch: str, file: str = "") -> None:
+def main(model: str, precision: str, batch: str, file: str = "", blocks: str = "1") -> None:
     """Rank 0 prints a line for each way, and writes all samples."""
     device = torch.device("cpu")
     if torch.cuda.is_available():
@@ -116,7 +120,7 @@ def main(model: str, precision: str, batch: str, file: str = "") -> None:
         dist.init_process_group("gloo")
     set_matmul_precision(precision)
     spec = TrainSpec(model=model, precision=precision, batch_size=int(batch))
-    ways = {name: made(spec, settings, device) for name, settings in WAYS.items()}
+    ways = {name: made(spec, settings, device, int(blocks)) for name, settings in WAYS.items()}
     generator = torch.Generator().manual_seed(dist.get_rank())
     samples = BY_NAME[model].samples
     assert samples is not None
