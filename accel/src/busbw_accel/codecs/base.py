@@ -46,7 +46,7 @@ def row_bytes(length: int, bits: int) -> int:
     return SCALE_BYTES * length // BLOCK + length * bits // 8
 
 
-def whole(elements: int) -> int:
+def row_length(elements: int) -> int:
     """The length of a row for so many elements: scales and integers are aligned to 16 bytes."""
     return -(-elements // GRAIN) * GRAIN
 

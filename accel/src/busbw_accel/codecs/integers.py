@@ -19,8 +19,8 @@ from busbw_accel.codecs.base import (
     keep,
     most_steps,
     row_bytes,
+    row_length,
     sum_rows,
-    whole,
 )
 from busbw_accel.communicator import Bytes, Communicator
 from busbw_accel.methods import BLOCK
@@ -39,7 +39,7 @@ class Integers(Codec):
         pair, in_kernels = comm.size == 2, kernels.usable(part)
         # Elements of a row, which one rank sums.
         rows = 1 if pair else comm.size
-        length = whole(-(-part.numel() // rows))
+        length = row_length(-(-part.numel() // rows))
         if pair:
             (self._exchange_pair_in_kernels if in_kernels else self._exchange_pair)(
                 part, comm, state, length
@@ -124,7 +124,7 @@ class Integers(Codec):
         (self._reduce_in_kernels if kernels.usable(rows) else self._reduce_in_torch)(
             rows, shard, comm, state
         )
-        return comm.direct((comm.size - 1) * row_bytes(whole(shard.numel()), self.bits))
+        return comm.direct((comm.size - 1) * row_bytes(row_length(shard.numel()), self.bits))
 
     # The other ranks' shards are unknown in a reduce-scatter: what this rank has sent decides
     # whether it keeps the residual.
@@ -156,7 +156,7 @@ class Integers(Codec):
         self, rows: torch.Tensor, shard: torch.Tensor, comm: Communicator, state: State
     ) -> None:
         elements, feedback = shard.numel(), self.settings.feedback
-        length = whole(elements)
+        length = row_length(elements)
         total = carried(rows.view(-1), comm, state, feedback).view(rows.shape)
         sent, residual = pack(_pad(total, length), self.bits)
         received = unpack(comm.all_to_all(sent), length, self.bits)
@@ -167,7 +167,7 @@ class Integers(Codec):
 
     def all_gather(self, shard: torch.Tensor, gathered: torch.Tensor, comm: Communicator) -> Bytes:
         elements = shard.numel()
-        length = whole(elements)
+        length = row_length(elements)
         if kernels.usable(gathered):
             from busbw_accel.codecs.kernels import integers
 

@@ -17,7 +17,7 @@ if DEVICE == "cpu":
 
 from busbw_accel.codecs import integers as plain  # noqa: E402
 from busbw_accel.codecs import kernels, sparse_packing  # noqa: E402
-from busbw_accel.codecs.base import RESIDUAL, whole  # noqa: E402
+from busbw_accel.codecs.base import RESIDUAL, row_length  # noqa: E402
 from busbw_accel.codecs.kernels import integers, not_finite, topk  # noqa: E402
 from busbw_accel.codecs.topk import TopK  # noqa: E402
 from busbw_accel.communicator import Communicator  # noqa: E402
@@ -263,7 +263,7 @@ def test_rows_of_any_width_are_those_of_padded_ones(width, bits):
     part, before = gradient(1, 3 * width), gradient(2, 3 * width)
     part[-1] = float("inf")
     sent, residual = integers.packed(part, before, 3, 3, width, bits, feedback=True)
-    length = whole(width)
+    length = row_length(width)
     padded = [
         torch.nn.functional.pad(flat.view(3, width), (0, length - width)).view(-1)
         for flat in (part, before)

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw_accel.codecs.base import LEAST_SCALE, SCALE_BYTES, row_bytes, whole
+from busbw_accel.codecs.base import LEAST_SCALE, SCALE_BYTES, row_bytes, row_length
 from busbw_accel.codecs.kernels.averaging import exact, share
 from busbw_accel.codecs.kernels.not_finite import note_not_finite
 from busbw_accel.methods import BLOCK
@@ -237,10 +237,10 @@ def packed(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pack share (of `size` ranks) plus residual into `rows` rows of `width` elements each.
 
-    Returns them (uint8), padded to `whole(width)`, and with `feedback` the rounding errors. Sets
-    `wrong` (int32, on the device) to 1 if a value is not finite.
+    Returns them (uint8), padded to `row_length(width)`, and with `feedback` the rounding errors.
+    Sets `wrong` (int32, on the device) to 1 if a value is not finite.
     """
-    length = whole(width)
+    length = row_length(width)
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rounding_errors = torch.empty(
         part.numel() if feedback else 0, dtype=torch.float32, device=part.device
@@ -303,7 +303,7 @@ def unpack(
     wrong: torch.Tensor | None = None,
 ) -> None:
     """Unpack all rows, of `width` elements each, into `part`; `wrong` is as in `packed`."""
-    length = whole(width)
+    length = row_length(width)
     _unpack[(_programs(length), every.shape[0])](
         part,
         *_views(every, length),
@@ -322,7 +322,7 @@ def add(
     every: torch.Tensor, bits: int, part: torch.Tensor, wrong: torch.Tensor | None = None
 ) -> None:
     """Set `part` to the sum of all rows; `wrong` is as in `packed`."""
-    length = whole(part.numel())
+    length = row_length(part.numel())
     _add[(_programs(length),)](
         part,
         *_views(every, length),
