@@ -88,6 +88,14 @@ class Communicator:
         """Bytes that leave the host if this rank sends `nbytes` evenly to all other ranks."""
         return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
+    def all_gather_bytes(self, nbytes: Bytes) -> Bytes:
+        """This rank's share of the bytes that leave its host in `all_gather` of `nbytes` each.
+
+        A backend's ring leaves each host once; by host staging each rank sends to every other one.
+        """
+        sent = (self.size - 1) * nbytes
+        return self.ring(sent) if self.staging is None else self.direct(sent)
+
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Sum `tensor` over ranks, in place."""
         if self.group is not None:
@@ -164,7 +172,7 @@ class Communicator:
                 messages = messages[:, :longest].contiguous()
                 sent = longest * (1 if to_all else self.size - 1)
             received = self.all_gather(messages[0]) if to_all else self.all_to_all(messages)
-        return received, self.ring((self.size - 1) * sent) if to_all else self.direct(sent)
+        return received, self.all_gather_bytes(sent) if to_all else self.direct(sent)
 
     def all_to_all_uneven(
         self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]

@@ -48,8 +48,9 @@ class Integers(Codec):
             (self._exchange_in_kernels if in_kernels else self._exchange_in_torch)(
                 part, comm, state, length
             )
-        sent = (comm.size - 1) * row_bytes(length, self.bits)
-        return comm.ring(sent) if pair else comm.direct(sent) + comm.ring(sent)
+        row = row_bytes(length, self.bits)
+        gathered = comm.all_gather_bytes(row)
+        return gathered if pair else comm.direct((comm.size - 1) * row) + gathered
 
     def _exchange_pair_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, length: int
@@ -177,7 +178,7 @@ class Integers(Codec):
             sent, _ = pack(_pad(shard.float(), length)[None], self.bits)
             every = unpack(comm.all_gather(sent), length, self.bits)
             gathered.view(comm.size, -1).copy_(every[:, :elements])
-        return comm.ring((comm.size - 1) * row_bytes(length, self.bits))
+        return comm.all_gather_bytes(row_bytes(length, self.bits))
 
 
 class Int8(Integers):

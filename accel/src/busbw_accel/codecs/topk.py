@@ -48,7 +48,7 @@ class TopK(Codec):
             self._exchange_in_kernels(part, comm, state, step, room)
         else:
             self._exchange_in_torch(part, comm, state, step, room)
-        return comm.ring((comm.size - 1) * size(room, part.numel(), settings.values))
+        return comm.all_gather_bytes(size(room, part.numel(), settings.values))
 
     def _exchange_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int

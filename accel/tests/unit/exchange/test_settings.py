@@ -1,6 +1,7 @@
 """Settings, LightCC's variables, and the rows of a mesh: arithmetic without ranks."""
 
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from busbw_accel.communicator import Communicator
 from busbw_accel.mesh import rows_of
 from busbw_accel.methods import DENSE, NAMES, TOPK
 from busbw_accel.settings import Settings
+from busbw_accel.staging import HostStaging
 
 
 @pytest.mark.parametrize(
@@ -246,6 +248,12 @@ def test_bytes_that_leave_a_host_by_ring_and_direct():
     )
     assert [line.ring(600) for line in (flat, column, row)] == [300, 600, 0]
     assert [line.direct(600) for line in (flat, column, row)] == [400, 600, 0]
+    assert [line.all_gather_bytes(200) for line in (flat, column, row)] == [300, 200, 0]
+
+
+def test_host_staging_sends_to_each_rank_of_another_host():
+    staged = Communicator(None, 4, 0, 2, cast(HostStaging, object()))
+    assert staged.all_gather_bytes(200) == 400
 
 
 @pytest.mark.parametrize("seconds", [0, -1])

@@ -65,7 +65,7 @@ impl Post {
             let sizes = format!("message {seq} has {total} bytes, but {} were posted", self.room);
             return Err(Error::new(
                 Kind::Usage,
-                format!("{sizes}: do all ranks have the same NCCL settings?"),
+                format!("{sizes}: the ranks' operations or settings differ"),
             ));
         }
         (self.total, self.chunk) = (chunk.total, chunk.chunk);
