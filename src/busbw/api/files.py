@@ -13,7 +13,7 @@ import msgspec
 
 from busbw.check.shell_words import word
 from busbw.core.errors import UsageError
-from busbw.core.finding import Verdict
+from busbw.core.finding import LOG_FAILED, RunFinding, Verdict
 from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
 from busbw.core.gzip_stream import unpacked
 from busbw.core.pattern import Pattern
@@ -27,6 +27,7 @@ from busbw.report.read import RESULT_KEY, read
 from busbw.report.registry import kind
 from busbw.report.results import kind_of
 
+MOST_SEEN = 3  # lines of a log that failed, beside a table
 MOST_LOGS = 256 << 20  # bytes of several logs that are read for why a job failed
 TRACE = "kineto"  # of all that may be larger than the memory
 LOG = "nccl-log"
@@ -236,12 +237,29 @@ def content(
         return _checked(parse_archive(data, file), file)
     _refuse_several(data, file)
     try:
-        return read(data, file, collective, table)
+        return _with_failure(read(data, file, collective, table), data)
     except UsageError as error:
         document = _log_of_job(data, file, error) or _kernel_log(data, file)
         if document is None:
             raise
         return document
+
+
+def _with_failure(result: Outcome, data: bytes) -> Outcome:
+    """A sweep, with NCCL's reason if its log ends before its table."""
+    from busbw.job.nccl_warnings import MARK
+
+    if not isinstance(result, Result) or result.complete or MARK.encode() not in data:
+        return result
+    if data.lstrip()[:1] in b"{<":
+        return result  # no log: what wrote the file has judged the run
+    failure = _failure(data)
+    if failure is not None and failure.verdict is Verdict.FAIL:
+        seen = "; ".join(failure.evidence[:MOST_SEEN])
+        result.findings.append(
+            RunFinding(LOG_FAILED, Verdict.FAIL, failure.message, seen, failure.fix)
+        )
+    return result
 
 
 def _log_of_job(data: bytes, file: str, of_sweep: UsageError) -> FileContent | None:

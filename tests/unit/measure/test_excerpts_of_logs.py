@@ -9,6 +9,7 @@ import pytest
 from printed_tables import DEVICES, EIGHT, MODERN, ids, modern, old
 
 from busbw.cli.file_kinds import read_bytes
+from busbw.cli.main import guarded
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.measure.formats import read_nccl_tests_text
@@ -229,6 +230,16 @@ def test_what_logs_are_copied_through(tmp_path: Path, changed) -> None:
     path = tmp_path / "log"
     path.write_bytes(changed(log))
     assert read(read_bytes(str(path)).decode()) == read(log)
+
+
+def test_a_sweep_that_breaks_off_has_nccls_reason(tmp_path: Path, capsys) -> None:
+    log, table = tmp_path / "log", modern("all_reduce", 8)
+    lost = "h1:7:9 [0] misc/somewhere.cc:49 NCCL WARN Cuda failure 700 'an illegal memory access'\n"
+    log.write_text(HEADER.format(1 << 30) + "\n".join(table.titles + table.rows[:2]) + "\n" + lost)
+    assert guarded(["show", "--wide", str(log)]) == 1
+    assert "FAIL    NCCL failed on h1, GPU 0: CUDA failed: an illegal" in capsys.readouterr().out
+    log.write_text(HEADER.format(1 << 30) + table.text + lost)  # what NCCL did without
+    assert guarded(["show", str(log)]) == 0
 
 
 @pytest.mark.parametrize(
