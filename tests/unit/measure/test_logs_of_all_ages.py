@@ -347,6 +347,8 @@ def test_one_side_in_place() -> None:
     result = read(over + titles + row)
     assert (result.rows[0].out_of_place, cells(result)[0].busbw) == (None, 43.87e9)
     assert read(titles + row).rows[0].in_place is None
+    wrapped = over.replace("#", "#                   out-of-place\n", 1) + titles
+    assert read(wrapped + row).rows[0].in_place is None, "a mail client wrapped the lines"
 
 
 def test_without_a_header_nothing_is_invented() -> None:

@@ -116,7 +116,9 @@ class LoggedTable:
 
 
 def _take(run: LoggedTable, line: str, before: str) -> None:
-    """Add what a line states; `before` is the line before it."""
+    """Add what a line states; `before` are the two lines before it, the first of which names a
+    place too if a mail client wrapped them.
+    """
     titles = columns(line)
     if titles:
         places = ["in-place", "out-of-place"][: titles.sides]
@@ -172,7 +174,7 @@ def runs(text: str) -> Iterator[LoggedTable]:
     """The runs of a log, in their order, also without a row if they failed; the last may have an
     average alone.
     """
-    run, command, before = LoggedTable(), "", ""
+    run, command, before = LoggedTable(), "", ("", "")
     for line in log_lines.own_lines(text):
         if run.ends_before(line):
             if run.rows or run.unread or run.broken:
@@ -187,7 +189,7 @@ def runs(text: str) -> Iterator[LoggedTable]:
             command = program
         if run.titles is None and not run.rows and command:
             run.facts.setdefault("program", command.rsplit("/", 1)[-1])
-        _take(run, line, before)
-        before = line
+        _take(run, line, "\n".join(before))
+        before = (before[1], line)
     if run.rows or run.unread or run.broken or "average" in run.facts:
         yield run
