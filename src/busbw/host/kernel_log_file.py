@@ -24,6 +24,8 @@ from busbw.host.source import Reading
 SAMPLE_BYTES = 1 << 16
 MIN_SHARE = 0.5  # of the lines of a log that have a known form
 MAX_NAMED_HOSTS = 3
+WRAPPED = (60, 132)  # characters of a line that a mail client or a terminal may have broken
+_QUOTED = "> \t"
 ONLY_THE_LOG = "only the kernel log of this machine is known"
 HOSTNAME = "/proc/sys/kernel/hostname"
 _STARTED = re.compile(r"Linux version \d")
@@ -148,18 +150,37 @@ def _machine(rows: Iterable[ParsedLogLine], name: str) -> LogSource | None:
 
 def _rows(lines: Iterable[str], first_s: float | None) -> Iterator[ParsedLogLine]:
     """The lines with a known form, the first of which is of `first_s`. Others with an Xid, or
-    `kernel:`, and those that go on with a message of the kernel, have the time of the line before.
-    Without a known form all lines are the kernel's.
+    `kernel:`, and those that go on with a message of the kernel, also where a mail client has
+    wrapped it, have the time of the line before. Without a known form all lines are the kernel's.
     """
-    reader, at_s, of_kernel = KernelLogReader(), first_s or 0.0, True
+    reader, at_s, of_kernel, begun = KernelLogReader(), first_s or 0.0, True, ""
     for line in lines:
         row = reader.read(line)
+        may_go_on = WRAPPED[0] <= len(line) <= WRAPPED[1]
         if row is None:
-            text = _text(line, all_of_kernel=first_s is None, goes_on=of_kernel)
+            text = _whole(begun, line)
+            text = text or _text(line, all_of_kernel=first_s is None, goes_on=of_kernel)
+            begun = f"{begun} {line.strip(_QUOTED)}" if begun and may_go_on else ""
             row = ParsedLogLine(at_s, False, "", text) if text else None
+        else:
+            begun = (row.text or "") if may_go_on else ""
         if row is not None:
             at_s, of_kernel = row.at_s, row.text is not None
             yield row
+
+
+def _whole(begun: str, line: str) -> str:
+    """The message that begins with `begun` and ends in a line without a time, if only both together
+    are one that a check judges; else ''.
+    """
+    rest = line.strip(_QUOTED)
+    if not begun or _is_judged(begun) or _is_judged(rest):
+        return ""
+    return next(filter(_is_judged, (f"{begun} {rest}", f"{begun}{rest}")), "")
+
+
+def _is_judged(text: str) -> bool:
+    return bool(concerned(text) or logged_xids(text))
 
 
 def _text(line: str, *, all_of_kernel: bool, goes_on: bool) -> str:
@@ -168,5 +189,5 @@ def _text(line: str, *, all_of_kernel: bool, goes_on: bool) -> str:
     if marked:
         return line[marked.end() :]
     if all_of_kernel or logged_xids(line):
-        return line.lstrip("> \t")
+        return line.lstrip(_QUOTED)
     return continued(line) if goes_on else ""

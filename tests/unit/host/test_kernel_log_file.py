@@ -302,6 +302,15 @@ def test_an_xid_without_a_time_has_that_of_the_line_before() -> None:
     assert texts(f"{XID}\n{OOM}\n") == [XID, OOM]
 
 
+@pytest.mark.parametrize("break_", ["{}\n{}", "> {}\n> {}", "{}\n  {}", "{} \n{}"])
+def test_a_message_that_a_mail_client_wrapped_is_judged(break_: str) -> None:
+    begin = "mlx5_core 0000:1c:00.0: mlx5_pcie_event:299:(pid 268269): Detected"
+    end = "insufficient power on the PCIe slot (27W)."
+    first, second = FORMS["dmesg"]
+    log = break_.format(first.format(begin), end) + f"\n{second.format(FAR)}\n"
+    assert f"{begin} {end}" in kept(log)
+
+
 HEALTHY = "bond0: (slave eth0): link status up"
 
 
