@@ -57,7 +57,7 @@ def read_stream(stream: BinaryIO, limit: int = MAX_FILE_BYTES) -> bytes:
 
 def unwrapped(data: bytes) -> bytes:
     """The content of a file as its program wrote it, in UTF-8: UTF-16 is what PowerShell writes to
-    a file, and lines of JSON with the key `log` what Docker does.
+    a file, and lines of JSON with the key `log` what Docker and collectors of logs do.
     """
     if data.startswith(_UTF_16):
         data = data.decode("utf-16", "replace").encode()
@@ -70,7 +70,9 @@ def unwrapped(data: bytes) -> bytes:
             lines.append(str(json.loads(line)["log"]))
         except (ValueError, KeyError, TypeError, RecursionError):  # one that was cut off
             continue
-    return "".join(lines).encode()
+    # Docker leaves out the end of a line where a part of a longer one ends, collectors always.
+    has_ends = any(line.endswith("\n") for line in lines)
+    return ("" if has_ends else "\n").join(lines).encode()
 
 
 def refuse_device(name: str | Path) -> None:

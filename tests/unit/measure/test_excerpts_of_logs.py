@@ -222,8 +222,9 @@ def test_devices_whose_host_was_removed() -> None:
             ).encode()
             + b'{"log":"# cut off'
         ),
+        lambda log: "\n".join(json.dumps({"log": line}) for line in log.splitlines()).encode(),
     ],
-    ids=["spaces of a web page", "tabs", "UTF-16", "Docker"],
+    ids=["spaces of a web page", "tabs", "UTF-16", "Docker", "a collector of logs"],
 )
 def test_what_logs_are_copied_through(tmp_path: Path, changed) -> None:
     log = HEADER.format(8) + EIGHT + modern("all_reduce", 8).text
