@@ -17,10 +17,14 @@ from busbw.core.sizes import counted, span
 from busbw.job.types import JobReport
 
 TOLD = "Received a dump signal"
-MARKS = ("Watchdog caught", TOLD)  # a log with one of them is read
+# A log with one of them is read. The last two stand before the message, which may be broken.
+MARKS = ("Watchdog caught", TOLD, "ProcessGroupNCCL", "ProcessGroupXCCL")
 WORDS = (*MARKS, "detected by watchdog", "last enqueued")
-# Terminals and web pages break lines anywhere, so that patterns are of text without white space.
-LINES = 3
+# Terminals, mail clients and web pages break lines anywhere, so that patterns are of text without
+# white space.
+LINES = 6
+_QUOTED = "> |\t"
+_SAME_MESSAGE = r"(?:(?!\[PG|\[rank).)"  # a character before the next message begins
 _RANK = r"(?:\[rank(\d{1,9})\]:)?(?:\[[EIW][^\]]{0,80}\])?"
 _CAUGHT = re.compile(
     rf"{_RANK}(?:\[PG[^\]]{{0,80}}\])?\[Rank(\d{{1,9}})\]Watchdogcaughtcollectiveoperationtimeout:"
@@ -29,7 +33,7 @@ _CAUGHT = re.compile(
     r",Timeout\(ms\)=(\d{1,12})\)"
 )
 _STATUS = re.compile(
-    rf"{_RANK}\[PG(?:ID)?([^\]]{{1,80}}?)Rank(\d{{1,9}})\].{{0,120}}?"
+    rf"{_RANK}\[PG(?:ID)?([^\]]{{1,80}}?)Rank(\d{{1,9}})\]{_SAME_MESSAGE}{{0,120}}?"
     r"at(?:work|worksequenceid|NCCLwork):(\d{1,18}),?(?:PGstatus:)?"
     r"lastenqueued(?:NCCL)?work:(-?\d{1,18}),lastcompleted(?:NCCL)?work:(-?\d{1,18})"
 )
@@ -132,7 +136,7 @@ def _out_of_step(text: str) -> list[str]:
 
 def _told(text: str) -> JobReport | None:
     """Which rank gave up a call, by others that it told; None if there are none."""
-    found = filter(None, map(_TOLD.search, _compact(text)))
+    found = (match for compact in _compact(text) for match in _TOLD.finditer(compact))
     told = sorted({match.groups() for match in found}, key=lambda words: int(words[0] or words[2]))
     if not told:
         return None
@@ -169,9 +173,8 @@ def _read(text: str) -> tuple[set[TimedOutCall], set[Status]]:
     """The calls that ranks gave up, and how far they had come."""
     waits, statuses = set(), set()
     for compact in _compact(text):
-        caught, status = _CAUGHT.search(compact), _STATUS.search(compact)
-        if caught and not (status and status.start() < caught.start()):
-            rank, own, number, function, elements, limit_ms = caught.groups()
+        for match in _CAUGHT.finditer(compact):
+            rank, own, number, function, elements, limit_ms = match.groups()
             waits.add(
                 TimedOutCall(
                     int(rank or own),
@@ -182,8 +185,8 @@ def _read(text: str) -> tuple[set[TimedOutCall], set[Status]]:
                     int(limit_ms) / 1e3,
                 )
             )
-        elif status:
-            rank, group, own, number, called, completed = status.groups()
+        for match in _STATUS.finditer(compact):
+            rank, group, own, number, called, completed = match.groups()
             name = group.rpartition("GUID")[2]
             numbers = int(number), int(called), int(completed)
             statuses.add(Status(int(rank or own), int(own), name, *numbers))
@@ -191,11 +194,21 @@ def _read(text: str) -> tuple[set[TimedOutCall], set[Status]]:
 
 
 def _compact(text: str) -> Iterator[str]:
-    """Each line with one of WORDS, and what may be the rest of it, without white space."""
+    """Lines with one of WORDS, the one before them, which may have the rank, and what may be the
+    rest of them: each piece of the log without white space.
+    """
     lines = text.splitlines()
+    piece: list[str] = []
+    end = 0  # of the lines that were taken
     for number, line in enumerate(lines):
-        if any(word in line for word in WORDS):
-            yield "".join("".join(lines[number : number + LINES]).split())
+        if not any(word in line for word in WORDS):
+            continue
+        if number - 1 > end and piece:
+            yield "".join(piece)
+            piece = []
+        begin, end = max(end, number - 1), number + LINES
+        piece += ["".join(each.lstrip(_QUOTED).split()) for each in lines[begin:end]]
+    yield "".join(piece)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The lines of PyTorch's watchdog, of several releases, say whom a collective waited for."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def test_a_rank_that_has_called_less_is_late() -> None:
     late = f"rank 3 had not called {WAITED} waited for 10 min (last: number 6)"
     assert message(log) == late
     assert message(log.replace("OpType", "\nOpType")) == late, "a terminal broke the lines"
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 120])
+@pytest.mark.parametrize("quote", ["", "> "])
+def test_lines_that_a_mail_client_wrapped(width: int, quote: str, tmp_path, capfd) -> None:
+    """Ranks of a smaller group: without the label before it, `Rank 1` would be taken for rank 13."""
+    ranks = {8: 0, 13: 1, 20: 2}
+    log = "".join(caught(rank, own=own) + status(rank, 9) for rank, own in ranks.items())
+    log = log.replace("[rank", "2025-02-18 12:54 [rank") + status(27, 6, at=6)
+    lines = [part for line in log.splitlines() for part in textwrap.wrap(line, width)]
+    (tmp_path / "log").write_text("\n".join(quote + line for line in lines))
+    assert guarded(["show", "--wide", str(tmp_path / "log")]) == 0
+    late = "FAIL    rank 27 had not called ALLREDUCE of 1024 elements, number 7 of group"
+    shown = capfd.readouterr().out
+    assert shown.startswith(late) and "in which ranks 8,13,20 waited for 10 min" in shown
 
 
 def test_a_rank_that_waits_in_an_earlier_call_is_late() -> None:
