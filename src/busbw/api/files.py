@@ -199,7 +199,7 @@ def result_in(data: bytes, file: str, collective: str | None, table: int | None 
     if _pattern_format(data, file) == TRACE:
         raise UsageError(f"{file}: trace of torch.profiler, not a sweep", f"busbw show {file}")
     _refuse_several(data, file)
-    return read(data, file, collective, table)
+    return _with_failure(read(data, file, collective, table), data)
 
 
 def _refuse_several(data: bytes, file: str) -> None:

@@ -239,6 +239,8 @@ def test_a_sweep_that_breaks_off_has_nccls_reason(tmp_path: Path, capsys) -> Non
     log.write_text(HEADER.format(1 << 30) + "\n".join(table.titles + table.rows[:2]) + "\n" + lost)
     assert guarded(["show", "--wide", str(log)]) == 1
     assert "FAIL    NCCL failed on h1, GPU 0: CUDA failed: an illegal" in capsys.readouterr().out
+    assert guarded(["compare", str(log), str(log)]) == 0
+    assert f"warning: {log}: NCCL failed on h1, GPU 0" in capsys.readouterr().err
     log.write_text(HEADER.format(1 << 30) + table.text + lost)  # what NCCL did without
     assert guarded(["show", str(log)]) == 0
 
