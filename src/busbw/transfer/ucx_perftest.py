@@ -83,13 +83,14 @@ class _TestLog:
     name: list[str] = field(default_factory=list)  # of the open test, in CSV
     test: str = ""
 
-    def line(self, at: int, text: str) -> None:
+    def line(self, at: int, text: str, *, cut: bool) -> None:
+        """Take the next line; `cut` is one without its end."""
         box = _BOX.search(text)
         if box is not None:
             self._boxed(at, box[1], box[2])
         elif _CSV.search(text) or TITLES in text or _TITLE_OF_TIMES.search(text):
             self._titles(text)
-        elif not (self.table and self._row(at, text)):
+        elif not (self.table and self._row(at, text, cut)):
             self._other(text)
 
     def _boxed(self, at: int, name: str, value: str) -> None:
@@ -118,14 +119,17 @@ class _TestLog:
         if test := _TEST.findall(text):
             self.test = test[-1]
 
-    def _row(self, at: int, text: str) -> bool:
-        """Take a row; False for another line."""
+    def _row(self, at: int, text: str, cut: bool) -> bool:
+        """Take a row; False for another line. Without its end, the last figure may be cut: that of
+        a longer row is not used.
+        """
         thread = _THREAD.search(text)
         row_text = text[thread.end() :] if thread else text.rpartition(FINAL)[2]
         figures = _run_of_figures((row_text.replace(",", " ") if self.csv else row_text).split())
         count = next((n for n in (ALL_FIGURES, SUM_OF_THREADS) if len(figures) in (n, n + 1)), 0)
         finite = all(word[0].isdigit() for word in figures)
-        if not (count and finite):
+        part = count == SUM_OF_THREADS and (cut or not _is_sum(figures[-count:]))
+        if not (count and finite) or part:
             broken = bool(count) or FINAL in text
             self.skipped += broken
             return broken
@@ -181,6 +185,14 @@ class _TestLog:
         self.printed.append(row)
 
 
+def _is_sum(figures: Sequence[str]) -> bool:
+    """Whether these can be a sum of threads: iterations, a time, a rate with two decimals, and
+    messages. Otherwise they are a part of a longer row that was wrapped.
+    """
+    iterations, _, rate, messages = figures
+    return "." not in iterations + messages and rate[-3:-2] == "."
+
+
 def _run_of_figures(words: Sequence[str]) -> list[str]:
     """The first words of a line that are figures, one after the other."""
     figures: list[str] = []
@@ -196,11 +208,9 @@ def read(text: str) -> TransferReport:
     """All tests of the output, without rows if it has none; lines may have labels before them."""
     log = _TestLog()
     lines = text.split("\n")
-    if len(_run_of_figures(lines[-1].split())) <= SUM_OF_THREADS + 1:
-        lines.pop()  # without its end, the last figure may be cut; of a longer row it is not used
-    for at, line in enumerate(lines):
+    for at, line in enumerate(lines, 1):
         if len(line) <= LONGEST_LINE:
-            log.line(at, line.rstrip())
+            log.line(at, line.rstrip(), cut=at == len(lines))
     log.end_test()
     report = TransferReport(program=UCX_PERFTEST, skipped=log.skipped, unended=log.unended)
     for printed in log.printed:

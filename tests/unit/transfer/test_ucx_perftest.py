@@ -2,6 +2,7 @@
 what others print.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,20 @@ def test_a_test_that_was_cut_off_has_its_last_progress(outputs: Path) -> None:
     (row,) = report.rows
     assert (row.size_bytes, report.unended, report.runs[0].threads) == (MIB, 1, 2)
     assert row.rate == pytest.approx((341.65 + 309.98) * MIB)
+
+
+def test_no_part_of_a_row_is_taken_for_a_sum_of_threads(outputs: Path) -> None:
+    """Rows of sizes.txt have 8 figures, those of a sum 4."""
+    output = (outputs / "sizes.txt").read_text()
+    for width in range(55, 101):
+        wrapped = re.sub(rf"(?m)^(Final:.{{{width - 6}}})", r"\1\n", output)
+        report = reader.read(wrapped)
+        assert report.rows == [] and report.skipped >= 4, width
+    for label in ("Mar 04 05:06:07 ", "     1\t", ""):
+        labeled = "\n".join(label + line for line in output.splitlines())
+        assert reader.read(labeled).rows == reader.read(output).rows, "without the last line's end"
+    report = reader.read((outputs / "two_threads.txt").read_text().rstrip("\n"))
+    assert (report.rows, report.skipped) == ([], 1), "the last figure may be cut"
 
 
 def test_before_1_9_the_last_row_counts() -> None:
