@@ -182,6 +182,16 @@ def test_a_saved_run_is_shown_as_it_was_printed(
         assert guarded(words) == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "indent", "space"),
+    [("", "    ", " "), ("see below:\n", "  ", " "), ("", "\t", " "), ("", "", "\u00a0")],
+)
+def test_a_table_that_was_pasted_elsewhere(before: str, indent: str, space: str) -> None:
+    shown = printed(busbw.load(RECORDED))
+    pasted = before + "".join(f"{indent}{line}\n" for line in shown.splitlines())
+    assert read_table.read(pasted.replace("  ", f" {space}")) == read_table.read(shown)
+
+
 def test_a_table_with_what_nccl_ran_is_read() -> None:
     saved = RECORDED.parents[1] / "inference_2xh200_202611" / "symmetric_kernels.txt"
     result = read_table.read(saved.read_text())

@@ -40,7 +40,7 @@ MAX_LABELS, LONGEST_LABEL = 16, 300
 MAX_LINE_LENGTH = 4096
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 # What web pages and spreadsheets put in place of a space, or beside it.
-_SPACES = str.maketrans(
+SPACES = str.maketrans(
     dict.fromkeys("\t\u00a0\u2007\u202f\u3000", " ") | dict.fromkeys("\ufeff\u200b")
 )
 _CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
@@ -236,7 +236,7 @@ def own_lines(text: str) -> list[str]:
 
     A row that a message cut is whole again.
     """
-    colorless = _COLOR.sub("", text).translate(_SPACES).splitlines(keepends=True)
+    colorless = _COLOR.sub("", text).translate(SPACES).splitlines(keepends=True)
     lines = [_without_end(line) for line in colorless if len(line) <= MAX_LINE_LENGTH]
     label = _label_pattern(lines) or _RANK_LABEL
     lines = [_without_label(line, label) for line in lines]

@@ -23,6 +23,7 @@ from busbw.core.result import Cell, Ideal, Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure.formats import read_table_footer, read_table_head, reading
+from busbw.measure.formats.log_lines import SPACES
 from busbw.measure.formats.read_table_head import NUMBER, SIZE, Head, size_bytes
 from busbw.measure.formats.table import COLUMNS, RAN
 from busbw.ui.number_formats import NOT_KNOWN, TIME_UNITS
@@ -79,7 +80,7 @@ def read(text: str, collective: str | None = None, number: int | None = None) ->
     Without a number it is the first, with a finding if there are more. UsageError if there is no
     such table, or if neither it nor the caller names the collective.
     """
-    tables = _tables(_COLOR.sub("", text).splitlines())
+    tables = _tables(_COLOR.sub("", text).translate(SPACES).splitlines())
     if number is not None and number > len(tables):
         raise UsageError(
             f"--table {number}: there {'is' if len(tables) == 1 else 'are'}"
@@ -111,17 +112,18 @@ def _titles(line: str) -> list[str]:
 
 
 def _tables(lines: Sequence[str]) -> list[_TextTable]:
-    tables: list[_TextTable] = []
-    above: list[str] = []
+    tables, above, indent = list[_TextTable](), list[str](), 0
     for line in lines:
         titles = _titles(line)
         if titles:
+            indent = read_table_head.indentation(above)
+            above = [read_table_head.without(indent, each) for each in above]
             tables.append(_TextTable(_last_block(above), titles))
             above = []
             continue
         above.append(line[:LONGEST])
         if tables:
-            tables[-1].below.append(line[:LONGEST])
+            tables[-1].below.append(read_table_head.without(indent, line[:LONGEST]))
     return tables
 
 

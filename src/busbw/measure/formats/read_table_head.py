@@ -76,6 +76,22 @@ def read(lines: Sequence[str]) -> Head:
     return head
 
 
+def indentation(lines: Sequence[str]) -> int:
+    """By how many spaces a table below these lines was indented where it was pasted: the last line
+    that names a collective is not by itself.
+    """
+    for line in reversed(lines):
+        title = line.partition(", ")[0].strip()
+        if title and " " not in title and reading.collective_of(title):
+            return len(line) - len(line.lstrip())
+    return 0
+
+
+def without(indent: int, line: str) -> str:
+    """The line without so many spaces before it."""
+    return line if line[:indent].strip() else line[indent:]
+
+
 def _joined(lines: Sequence[str]) -> list[str]:
     """The lines before they were wrapped: what follows a break is indented."""
     joined: list[str] = []
