@@ -18,7 +18,7 @@ from busbw.host.file_guess import seems
 from busbw.host.kernel_log import logged_xids
 from busbw.host.kernel_log_forms import one_message_a_line
 from busbw.host.kernel_log_lines import HALF_YEAR_S, KernelLogReader, ParsedLogLine, continued
-from busbw.host.kernel_log_past import CALL, NewestLines, PastLog
+from busbw.host.kernel_log_past import CALL, MAX_LINES, NewestLines, PastLog
 from busbw.host.source import Reading
 
 SAMPLE_BYTES = 1 << 16
@@ -30,6 +30,8 @@ ONLY_THE_LOG = "only the kernel log of this machine is known"
 HOSTNAME = "/proc/sys/kernel/hostname"
 _STARTED = re.compile(r"Linux version \d")
 _STOPPED = re.compile(r"Kernel panic - not syncing")
+# what rsyslog writes instead of a message that came again
+_REPEATED = re.compile(r"message repeated (\d{1,6}) times: \[ ?(?:\[ *\d+\.\d+\] )?(.*)\]$")
 _KERNEL = re.compile(r".{0,80}?\bkernel:(?: |(?=\[))")
 # Lines without a time, as dmesg -t and journalctl -o cat write them: of a driver, with the address
 # of its device, or the first two of a boot.
@@ -131,7 +133,10 @@ def _machine(rows: Iterable[ParsedLogLine], name: str) -> LogSource | None:
                 newest.add(at_s, text)
         if _STOPPED.search(row.text):
             panics.append((row.at_s, row.text))
-        newest.add(row.at_s, row.text)
+        repeated = _REPEATED.match(row.text)
+        times = min(int(repeated[1]), MAX_LINES) if repeated else 1
+        for _ in range(times):
+            newest.add(row.at_s, repeated[2] if repeated else row.text)
         begins_s = min(begins_s, row.at_s)
     if not lines:
         return None

@@ -311,6 +311,12 @@ def test_a_message_that_a_mail_client_wrapped_is_judged(break_: str) -> None:
     assert f"{begin} {end}" in kept(log)
 
 
+def test_a_message_that_rsyslog_counted_is_there_as_often() -> None:
+    first, second = FORMS["kern.log"]
+    log = first.format(FAR) + "\n" + second.format(f"message repeated 9 times: [ {FAR}]") + "\n"
+    assert texts(log) == [FAR] * 10
+
+
 HEALTHY = "bond0: (slave eth0): link status up"
 
 
