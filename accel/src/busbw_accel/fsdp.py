@@ -24,7 +24,14 @@ from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
 from busbw_accel.methods import BY_NAME, CODECS
 from busbw_accel.settings import HOST, Settings
-from busbw_accel.shards import ShardedParameters, ShardedSum, ShardedUnit, group_of, units
+from busbw_accel.shards import (
+    ShardedParameters,
+    ShardedSum,
+    ShardedUnit,
+    group_of,
+    padded_length,
+    units,
+)
 
 
 class Sharded(Attachment):
@@ -168,7 +175,7 @@ def _kept(settings: Settings, divided: Sequence[ShardedUnit], ranks: int) -> str
     """A line on the memory of residuals, which is not divided between ranks."""
     if not BY_NAME[settings.method].loss or not settings.feedback:
         return ""
-    elements = sum(unit.length(ranks) for unit in divided)
+    elements = sum(padded_length(unit.trained(), ranks) for unit in divided)
     return (
         f"error feedback keeps {4e-9 * elements:.2f} GB on each rank, 4 bytes for each element of"
         " the whole gradient; Settings(feedback=False) keeps none"

@@ -251,6 +251,28 @@ def frozen() -> dict[str, Any]:
     return {"buckets": exchange.traffic.buckets, "kept": sorted(kept), "lengths": lengths}
 
 
+def swapped() -> dict[str, Any]:
+    """One of two layers of the same size is trained, then the other: what is kept of the first is
+    not sent as that of the second. Then other parameters take the place of these.
+    """
+    inputs, residuals = batch(0)[0], []
+    for steps in (2, 1):
+        net = Two()
+        fully_shard(net)
+        exchange = attached(net, method="int8")
+        for step in range(2 - steps, 2):
+            net.first.requires_grad_(step == 0)
+            net.second.requires_grad_(step == 1)
+            net(inputs, True).square().mean().backward()
+        residuals.append(exchange.state_dict()["kept"][""]["residual"])
+    net.load_state_dict(copy.deepcopy(net.state_dict()), assign=True)
+    net.requires_grad_(True)
+    net.first.bias.requires_grad_(False)
+    net(inputs, True).square().mean().backward()
+    length = len(exchange.state_dict()["kept"][""]["residual"])
+    return {"fresh": torch.equal(*residuals), "assigned": length}
+
+
 def resumed() -> dict[str, Any]:
     """Interrupted and continued: the same bits as without."""
     net = sharded(model())

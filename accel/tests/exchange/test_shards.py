@@ -28,6 +28,7 @@ SCENARIOS = [
     "unused",
     "features",
     "frozen",
+    "swapped",
     "resumed",
     "not_finite",
     "fed_back",
@@ -155,6 +156,11 @@ def test_features_of_fsdp_work_with_it(job):
 def test_a_frozen_unit_is_left_out(job):
     for result in _of(job, "frozen"):
         assert result == {"buckets": 6, "kept": ["", "0"], "lengths": [1280, 1280, 1344]}
+
+
+def test_what_is_kept_is_of_the_parameters_that_are_trained_now(job):
+    for result in _of(job, "swapped"):  # without the first bias: 3 rows are padded to 4
+        assert result == {"fresh": True, "assigned": 4 * 20 + 4 * 20 + 4}
 
 
 def test_a_checkpoint_continues_with_the_same_bits(job):
