@@ -87,6 +87,7 @@ def units(model: nn.Module) -> list[ShardedUnit]:
     def visit(module: nn.Module, name: str, unit: ShardedUnit | None) -> None:
         if isinstance(module, FSDPModule):
             unit = found.setdefault(module._get_fsdp_state(), ShardedUnit(name, module))
+            module.reshard()  # a forward without backward leaves the root's parameters whole
         for own_name, parameter in module.named_parameters(recurse=False):
             if unit is not None and isinstance(parameter, DTensor) and id(parameter) not in seen:
                 seen.add(id(parameter))

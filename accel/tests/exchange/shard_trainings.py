@@ -353,18 +353,25 @@ def replicas() -> dict[str, Any]:
 
 
 def closed() -> dict[str, Any]:
-    """After close a model can be evaluated, with its parameters as they are, but not trained."""
-    net = sharded(model())
-    attached(net, method="int8", gather="int8").close()
+    """A model is evaluated, which leaves parameters whole, and attached. After close it can be
+    evaluated, with its parameters as they are, but not trained.
+    """
+    net = sharded(model(), reshard_after_forward=False)
     inputs, labels = batch(0)
+    with torch.no_grad():
+        net(inputs)
+    exchange = attached(net, method="int8", gather="int8")
+    backward(net)
+    kept = sorted(exchange.state_dict()["kept"])
+    exchange.close()
     outputs = net(inputs)
     with torch.no_grad():
         equal = torch.equal(outputs, model()(inputs))
     try:
         nn.functional.cross_entropy(outputs, labels).backward()
     except UsageError as error:
-        return {"equal": equal, "refused": str(error)}
-    return {"equal": equal, "refused": ""}
+        return {"equal": equal, "refused": str(error), "kept": kept}
+    return {"equal": equal, "refused": "", "kept": kept}
 
 
 def refused() -> dict[str, str]:

@@ -187,8 +187,9 @@ def test_shards_and_their_replicas_have_settings_of_their_own(job):
         assert result["buckets"] == [3, 3] and result["kept"] == [0, 3]
 
 
-def test_a_closed_exchange_leaves_a_model_to_evaluate(job):
+def test_a_model_is_evaluated_before_attach_and_after_close(job):
     for result in _of(job, "closed"):
+        assert result["kept"] == ["", "0", "3"]
         assert result["equal"] and "after close()" in result["refused"]
 
 
