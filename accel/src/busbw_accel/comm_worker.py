@@ -157,6 +157,7 @@ class CommWorker:
         It raises an earlier failure, and records and explains a new one.
         """
         self.ready()
+        self._heartbeat.begun += 1
         try:
             yield
         except Exception as error:
