@@ -7,8 +7,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from exchanges import digest, scenario
+from shard_residuals import fed_back as fed_back  # a job of ranks finds its scenarios here
+from shard_residuals import frozen as frozen
+from shard_residuals import swapped as swapped
+from shard_residuals import unused as unused
 from sharded_models import (
-    Two,
     apart,
     attached,
     backward,
@@ -184,19 +187,6 @@ def divided() -> dict[str, float]:
     return found
 
 
-def unused() -> dict[str, Any]:
-    """A step in which a part of a unit has no gradient leaves its residual as it is."""
-    net = Two()
-    fully_shard(net)
-    exchange = attached(net, method="int8")
-    kept = []
-    for both in (True, False, True):
-        net.zero_grad()
-        net(batch(0)[0], both).square().mean().backward()
-        kept.append(exchange.state_dict()["kept"][""]["residual"])
-    return {"kept": torch.equal(kept[0], kept[1]), "goes_on": not torch.equal(kept[1], kept[2])}
-
-
 def features() -> dict[str, float]:
     """How far gradients are from FSDP's own, with each feature beside the codec."""
     own, found = backward(sharded(model())), {}
@@ -229,48 +219,6 @@ def features() -> dict[str, float]:
         attached(net, method="int8", gather="bf16")
         found[name] = apart(backward(net), own)
     return found
-
-
-def frozen() -> dict[str, Any]:
-    """A unit without gradients is not exchanged; one that is trained in part keeps its residual
-    until all of it is trained.
-    """
-    net = model()
-    net[3].requires_grad_(False)
-    net[0].bias.requires_grad_(False)
-    sharded(net)
-    exchange = attached(net, method="int8")
-    lengths = []
-    for number in range(3):
-        if number == 2:
-            net[0].bias.requires_grad_(True)
-        inputs, labels = batch(number)
-        nn.functional.cross_entropy(net(inputs), labels).backward()
-        kept = exchange.state_dict()["kept"]
-        lengths.append(len(kept["0"]["residual"]))
-    return {"buckets": exchange.traffic.buckets, "kept": sorted(kept), "lengths": lengths}
-
-
-def swapped() -> dict[str, Any]:
-    """One of two layers of the same size is trained, then the other: what is kept of the first is
-    not sent as that of the second. Then other parameters take the place of these.
-    """
-    inputs, residuals = batch(0)[0], []
-    for steps in (2, 1):
-        net = Two()
-        fully_shard(net)
-        exchange = attached(net, method="int8")
-        for step in range(2 - steps, 2):
-            net.first.requires_grad_(step == 0)
-            net.second.requires_grad_(step == 1)
-            net(inputs, True).square().mean().backward()
-        residuals.append(exchange.state_dict()["kept"][""]["residual"])
-    net.load_state_dict(copy.deepcopy(net.state_dict()), assign=True)
-    net.requires_grad_(True)
-    net.first.bias.requires_grad_(False)
-    net(inputs, True).square().mean().backward()
-    length = len(exchange.state_dict()["kept"][""]["residual"])
-    return {"fresh": torch.equal(*residuals), "assigned": length}
 
 
 def resumed() -> dict[str, Any]:
@@ -318,20 +266,6 @@ def not_finite() -> dict[str, Any]:
             ),
             "finite": all(bool(kept["residual"].isfinite().all()) for kept in after.values()),
         }
-    return found
-
-
-def fed_back() -> dict[str, float]:
-    """Gradients of the same batch, summed over steps: how far with and without what is kept."""
-    exact = backward(sharded(model()))
-    found = {}
-    for feedback in (True, False):
-        net = sharded(model())
-        attached(net, method="int4", feedback=feedback)
-        sums = [torch.zeros_like(gradient) for gradient in exact]
-        for _ in range(20):
-            torch._foreach_add_(sums, backward(net))
-        found[str(feedback)] = apart([total / 20 for total in sums], exact)
     return found
 
 
