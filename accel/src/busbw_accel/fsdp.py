@@ -85,22 +85,15 @@ def attach_fully_sharded(
     init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. To do both, call
     it twice.
 
-    `two_d` has no effect here.
+    `two_d` has no effect here. `timeout`: the limit of each exchange between replicas, above zero;
+    None for the default of PyTorch's process groups. Shards are exchanged in the process group of
+    `fully_shard`, with its limit.
 
     Raises:
         UsageError: a variable is invalid, no module is sharded, a mesh has more than one dimension,
-            or the settings are not for what is exchanged.
+            the settings are not for what is exchanged, or there is a `timeout` without `replicas`.
     """
-    if isinstance(replicas, Settings):
-        raise UsageError(
-            "the second argument is the mesh of replicas, and these are settings",
-            "attach_fully_sharded(model, settings=Settings(...))",
-        )
-    if replicas is not None and replicas.ndim != 1:
-        raise UsageError(
-            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
-            'give that one: mesh["across"]',
-        )
+    _check_arguments(replicas, timeout)
     divided = units(model)
     settings, unknown = agree_on_settings(settings)
     refuse_local_steps(settings, "fully_shard")
@@ -135,6 +128,25 @@ def attach_fully_sharded(
         ) from error
     announce(sharded.worker, unknown, _kept(settings, divided, mesh.world.size))
     return sharded
+
+
+def _check_arguments(replicas: DeviceMesh | None, timeout: timedelta | None) -> None:
+    if isinstance(replicas, Settings):
+        raise UsageError(
+            "the second argument is the mesh of replicas, and these are settings",
+            "attach_fully_sharded(model, settings=Settings(...))",
+        )
+    if replicas is None and timeout is not None:
+        raise UsageError(
+            f"timeout={timeout.total_seconds():g} s has no effect on shards, which are exchanged in"
+            " the process group of fully_shard",
+            "give it to init_process_group, or leave it out",
+        )
+    if replicas is not None and replicas.ndim != 1:
+        raise UsageError(
+            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
+            'give that one: mesh["across"]',
+        )
 
 
 def _check(settings: Settings, *, shards: bool) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -340,6 +341,7 @@ def refused() -> dict[str, str]:
             flat,
             settings(method="int8"),  # type: ignore[arg-type]
         ),
+        "timeout": lambda: busbw_accel.attach_fully_sharded(flat, timeout=timedelta(seconds=9)),
         "other settings": other_settings,
     }
     for name, case in cases.items():

@@ -215,6 +215,7 @@ REFUSALS = {
     "gather of replicas": "gather=bf16 is for shards, and replicas have the same ones",
     "gather of DDP": "gather=exact is for fully_shard: DistributedDataParallel gathers no parameters",
     "second argument": "attach_fully_sharded(model, settings=Settings(...))",
+    "timeout": "timeout=9 s has no effect on shards, which are exchanged in the process group of",
     "other settings": "rank 1 has other settings than rank 0",
 }
 
