@@ -9,6 +9,8 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from trainings import batch, model
 
+from busbw.core.errors import UsageError
+
 
 def unused() -> dict[str, Any]:
     """A step in which a part of a unit has no gradient leaves its residual as it is."""
@@ -25,7 +27,7 @@ def unused() -> dict[str, Any]:
 
 def frozen() -> dict[str, Any]:
     """A unit without gradients is not exchanged; one that is trained in part keeps its residual
-    until all of it is trained.
+    until all of it is trained. A checkpoint is of the parameters that were trained.
     """
     net = model()
     net[3].requires_grad_(False)
@@ -40,7 +42,15 @@ def frozen() -> dict[str, Any]:
         nn.functional.cross_entropy(net(inputs), labels).backward()
         kept = exchange.state_dict()["kept"]
         lengths.append(len(kept["0"]["residual"]))
-    return {"buckets": exchange.traffic.buckets, "kept": sorted(kept), "lengths": lengths}
+    found = {"buckets": exchange.traffic.buckets, "kept": sorted(kept), "lengths": lengths}
+    net[0].bias.requires_grad_(False)
+    again = attached(net, method="int8")
+    again.load_state_dict(exchange.state_dict())
+    try:
+        nn.functional.cross_entropy(net(inputs), labels).backward()
+    except UsageError as error:
+        return found | {"refused": f"{error.message} | {error.hint}"}
+    return found
 
 
 def swapped() -> dict[str, Any]:
