@@ -37,13 +37,24 @@ from busbw_accel.shards import (
 class Sharded(Attachment):
     """A fully sharded model whose shards or replicas exchange by a communication worker."""
 
-    def __init__(self, worker: CommWorker) -> None:
+    def __init__(self, worker: CommWorker, divided: Sequence[ShardedUnit]) -> None:
+        """`divided`: the units of the model."""
         super().__init__(worker)
+        self._names = {unit.name for unit in divided}
         self._exchanged: set[str] = set()  # the units of this step
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._exchanged.clear()
+
+    def _check_length(self, parameter: str, count: int) -> None:
+        # The number of elements of a unit that are trained is checked when it is exchanged.
+        if parameter not in self._names:
+            raise UsageError(
+                f"the state has {count} values for '{parameter}', which was not given to"
+                " fully_shard here",
+                "load the state of the same model, sharded in the same units",
+            )
 
     def count(self, name: str) -> None:
         """Count the steps. A unit exchanges once in each; frozen or unused ones do not."""
@@ -100,7 +111,7 @@ def attach_fully_sharded(
     _check(settings, shards=replicas is None)
     if replicas is not None:
         ranks = dist.get_process_group_ranks(replicas.get_group())
-        sharded = Sharded(CommWorker(settings, make(settings, timeout, ranks=ranks)))
+        sharded = Sharded(CommWorker(settings, make(settings, timeout, ranks=ranks)), divided)
         for unit in divided:
             unit.module.set_all_reduce_hook(
                 lambda shard, name=unit.name: sharded.average(shard, name)
@@ -115,7 +126,7 @@ def attach_fully_sharded(
     group = group_of(model, divided)
     flat = dataclasses.replace(settings, two_d=False)
     mesh = make(flat, timeout, group, dist.get_process_group_ranks(group))
-    sharded = Sharded(CommWorker(settings, mesh))
+    sharded = Sharded(CommWorker(settings, mesh), divided)
     try:
         for unit in divided:
             unit.module.set_custom_reduce_scatter(

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from busbw.core.errors import UsageError
+from busbw_accel.attachment import plain
 from busbw_accel.codecs import codec_for
 from busbw_accel.codecs.base import State
 from busbw_accel.comm_worker import COMPRESSIBLE, CommWorker
@@ -86,7 +87,8 @@ def units(model: nn.Module) -> list[ShardedUnit]:
 
     def visit(module: nn.Module, name: str, unit: ShardedUnit | None) -> None:
         if isinstance(module, FSDPModule):
-            unit = found.setdefault(module._get_fsdp_state(), ShardedUnit(name, module))
+            own_unit = ShardedUnit(plain(f"{name}.").rstrip("."), module)
+            unit = found.setdefault(module._get_fsdp_state(), own_unit)
             module.reshard()  # a forward without backward leaves the root's parameters whole
         for own_name, parameter in module.named_parameters(recurse=False):
             if unit is not None and isinstance(parameter, DTensor) and id(parameter) not in seen:

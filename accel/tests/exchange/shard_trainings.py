@@ -13,6 +13,7 @@ from shard_residuals import frozen as frozen
 from shard_residuals import swapped as swapped
 from shard_residuals import unused as unused
 from sharded_models import (
+    Two,
     apart,
     attached,
     backward,
@@ -223,7 +224,9 @@ def features() -> dict[str, float]:
 
 
 def resumed() -> dict[str, Any]:
-    """Interrupted and continued: the same bits as without."""
+    """Interrupted and continued, in a model that is compiled too: the same bits as without. The
+    state is not for other units.
+    """
     net = sharded(model())
     exchange = attached(net, method="int8")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -233,16 +236,23 @@ def resumed() -> dict[str, Any]:
     for number in range(FEW, 2 * FEW):
         step_of(net, optimizer, number)
     found = {}
-    for name in ("with", "without"):
+    for name in ("with", "compiled", "without"):
         again = sharded(model(1))
         again.load_state_dict(saved)
-        other = attached(again, method="int8")
-        if name == "with":
+        compiled = torch.compile(again, backend="eager") if name == "compiled" else again
+        other = attached(compiled, method="int8")
+        if name != "without":
             other.load_state_dict(state)
         optimizer = torch.optim.SGD(again.parameters(), lr=0.1)
         for number in range(FEW, 2 * FEW):
             step_of(again, optimizer, number)
         found[name] = torch.equal(weights(again), weights(net))
+    another = Two()
+    fully_shard(another)
+    try:
+        attached(another, method="int8").load_state_dict(state)
+    except UsageError as error:
+        found["refused"] = error.message
     return found | {"kept": len(state["kept"]), "steps": [exchange.steps, state["steps"]]}
 
 

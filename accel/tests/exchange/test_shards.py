@@ -168,7 +168,9 @@ def test_what_is_kept_is_of_the_parameters_that_are_trained_now(job):
 
 def test_a_checkpoint_continues_with_the_same_bits(job):
     for result in _of(job, "resumed"):
-        assert result == {"with": True, "without": False, "kept": 3, "steps": [8, 4]}
+        assert "which was not given to fully_shard here" in result.pop("refused")
+        same = {"with": True, "compiled": True, "without": False}
+        assert result == same | {"kept": 3, "steps": [8, 4]}
 
 
 def test_what_is_not_finite_arrives_and_is_not_kept(job):
