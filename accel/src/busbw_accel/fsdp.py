@@ -8,6 +8,7 @@ calls a hook, where an all-reduce over the replicas belongs. The worker exchange
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ from busbw_accel.methods import BY_NAME, CODECS
 from busbw_accel.settings import HOST, Settings
 from busbw_accel.shards import (
     ShardedParameters,
+    ShardedResidual,
     ShardedSum,
     ShardedUnit,
     group_of,
@@ -63,15 +65,17 @@ class Sharded(Attachment):
             self._exchanged.clear()
         self._exchanged.add(name)
 
-    def average(self, shard: torch.Tensor, name: str) -> None:
+    def average(self, shard: torch.Tensor, residual: ShardedResidual) -> None:
         """Average over replicas instead of FSDP's all-reduce; on a GPU in the stream of that."""
+        name, ranks = residual.unit.name, residual.unit.ranks
         self.count(name)
         if shard.is_cuda:
             # PyTorch 2.11 gives its memory to the next module while this stream still reads it,
             # where gradients accumulate and so nothing else holds it.
             shard.record_stream(torch.cuda.current_stream())
         with self.worker.explaining():
-            self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)])
+            fits = residual.fits(ranks * shard.numel(), ranks)
+            self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)], keep=fits)
 
 
 def attach_fully_sharded(
@@ -113,9 +117,8 @@ def attach_fully_sharded(
         ranks = dist.get_process_group_ranks(replicas.get_group())
         sharded = Sharded(CommWorker(settings, make(settings, timeout, ranks=ranks)), divided)
         for unit in divided:
-            unit.module.set_all_reduce_hook(
-                lambda shard, name=unit.name: sharded.average(shard, name)
-            )
+            residual = ShardedResidual(sharded.worker, unit)
+            unit.module.set_all_reduce_hook(functools.partial(sharded.average, residual=residual))
         announce(sharded.worker, unknown)
         return sharded
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):

@@ -46,6 +46,7 @@ class ShardedPlace:
     # The shape of a DTensor takes the host microseconds to read.
     rows: int  # in the dimension that is divided
     row: int  # elements of each
+    ranks: int  # over which it is divided; 0 where tensor parallelism has divided it too
 
     @property
     def parameter(self) -> nn.Parameter:
@@ -61,6 +62,10 @@ class ShardedUnit:
     module: FSDPModule
     places: list[ShardedPlace] = field(default_factory=list)
 
+    @property
+    def ranks(self) -> int:
+        return self.places[0].ranks if self.places else 0
+
     def trained(self) -> tuple[ShardedPlace, ...]:
         """The parameters that are not frozen now."""
         return tuple(place for place in self.places if place.parameter.requires_grad)
@@ -73,7 +78,30 @@ def padded_length(places: Iterable[ShardedPlace], ranks: int) -> int:
 
 def _place(module: nn.Module, name: str, parameter: DTensor) -> ShardedPlace:
     rows = parameter.shape[getattr(parameter.placements[0], "dim", 0)]
-    return ShardedPlace(module, name, rows, parameter.numel() // max(1, rows))
+    ranks = parameter.device_mesh.size() if parameter.device_mesh.ndim == 1 else 0
+    return ShardedPlace(module, name, rows, parameter.numel() // max(1, rows), ranks)
+
+
+class ShardedResidual:
+    """What a worker keeps of a unit: it is of the parameters that are trained."""
+
+    def __init__(self, worker: CommWorker, unit: ShardedUnit) -> None:
+        self.unit, self._worker = unit, worker
+        self._trained: tuple[ShardedPlace, ...] = ()
+
+    def fits(self, elements: int, ranks: int) -> bool:
+        """Whether it is of gradients with so many elements on all `ranks` (0: not known).
+
+        It is not where some parameters have no gradient: which ones is unknown here, and residuals
+        would be those of others. Where parameters were frozen, or are trained again, it is dropped.
+        """
+        trained = self.unit.trained()
+        if ranks and elements != padded_length(trained, ranks):
+            return False
+        if trained != self._trained:
+            self._worker.memory.drop([self.unit.name])
+            self._trained = trained
+        return True
 
 
 def units(model: nn.Module) -> list[ShardedUnit]:
@@ -188,7 +216,7 @@ class ShardedSum(_Comm):
         """`count` is called with the unit's name for each exchange."""
         super().__init__(worker, group)
         self.unit, self.count = unit, count
-        self._trained: tuple[ShardedPlace, ...] = ()  # those for which something is kept
+        self._residual = ShardedResidual(worker, unit)
 
     def __call__(
         self,
@@ -223,19 +251,9 @@ class ShardedSum(_Comm):
         return None
 
     def _state(self, method: str, rows: torch.Tensor, comm: Communicator) -> State:
-        """What the codec keeps of this unit.
-
-        Nothing where some of its parameters have no gradient: which ones is unknown here, and
-        residuals would be those of others.
-        """
-        if method == DENSE:
+        """What the codec keeps of this unit."""
+        if method == DENSE or not self._residual.fits(rows.numel(), comm.size):
             return {}
-        trained = self.unit.trained()
-        if rows.numel() != padded_length(trained, comm.size):
-            return {}
-        if trained != self._trained:  # parameters were frozen, or are trained again
-            self.worker.memory.drop([self.unit.name])
-            self._trained = trained
         fresh = BucketState(
             ((rows.numel(),),), (BucketPiece(0, rows.numel(), 0),), None, comm, rows.device
         )

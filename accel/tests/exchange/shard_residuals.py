@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from sharded_models import Two, apart, attached, backward, sharded
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from trainings import batch, model
 
 from busbw.core.errors import UsageError
+from busbw_accel import Settings, attach_fully_sharded
 
 
 def unused() -> dict[str, Any]:
@@ -73,6 +75,22 @@ def swapped() -> dict[str, Any]:
     net(inputs, True).square().mean().backward()
     length = len(exchange.state_dict()["kept"][""]["residual"])
     return {"fresh": torch.equal(*residuals), "assigned": length}
+
+
+def of_replicas() -> dict[str, Any]:
+    """As `unused` and `frozen`, of replicas of shards."""
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("across", "inside"))
+    net = Two()
+    fully_shard(net, mesh=mesh["inside"])
+    settings = Settings(method="int8", compress_least=0)
+    exchange = attach_fully_sharded(net, mesh["across"], settings)
+    kept = []
+    for both in (True, False, True, True):
+        net.second.requires_grad_(len(kept) < 3)
+        net.zero_grad()
+        net(batch(0)[0], both).square().mean().backward()
+        kept.append(exchange.state_dict()["kept"][""]["residual"])
+    return {"kept": torch.equal(kept[0], kept[1]), "lengths": [len(each) for each in kept]}
 
 
 def fed_back() -> dict[str, float]:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from exchanges import digest, scenario
 from shard_residuals import fed_back as fed_back  # a job of ranks finds its scenarios here
 from shard_residuals import frozen as frozen
+from shard_residuals import of_replicas as of_replicas
 from shard_residuals import swapped as swapped
 from shard_residuals import unused as unused
 from sharded_models import (

@@ -29,6 +29,7 @@ SCENARIOS = [
     "features",
     "frozen",
     "swapped",
+    "of_replicas",
     "resumed",
     "not_finite",
     "fed_back",
@@ -164,6 +165,11 @@ def test_a_frozen_unit_is_left_out(job):
 def test_what_is_kept_is_of_the_parameters_that_are_trained_now(job):
     for result in _of(job, "swapped"):  # without the first bias: 3 rows are padded to 4
         assert result == {"fresh": True, "assigned": 4 * 20 + 4 * 20 + 4}
+
+
+def test_replicas_may_freeze_parameters_and_leave_out_gradients(job):
+    for result in _of(job, "of_replicas"):
+        assert result == {"kept": True, "lengths": [126, 126, 126, 63]}
 
 
 def test_a_checkpoint_continues_with_the_same_bits(job):
