@@ -30,7 +30,7 @@ _COMPILED = "_orig_mod."  # torch.compile adds it to the names of a module's par
 
 
 def plain(name: str) -> str:
-    """The name of a parameter, whether the module is compiled or not."""
+    """The name of a parameter or module, whether the model is compiled or not."""
     return name.replace(_COMPILED, "")
 
 

@@ -157,6 +157,7 @@ class CommWorker:
         It raises an earlier failure, and records and explains a new one.
         """
         self.ready()
+        self._heartbeat.begun += 1
         try:
             yield
         except Exception as error:
@@ -260,8 +261,11 @@ class CommWorker:
         shapes: Sequence[Sequence[int]],
         *,
         last: bool = False,
+        keep: bool = True,
     ) -> None:
-        """As `average`, in this thread; see `explaining`."""
+        """As `average`, in this thread; see `explaining`. With `keep` false, what codecs keep of
+        these parameters is neither used nor changed.
+        """
         self.ready()
         if self.mesh.world.size == 1:
             return
@@ -290,7 +294,7 @@ class CommWorker:
             across or self.mesh.world,
             flat.device,
         )
-        bucket = fresh if method == DENSE else self.state_of(names, fresh)
+        bucket = fresh if method == DENSE or not keep else self.state_of(names, fresh)
         self._exchange(flat, method, bucket)
 
     def state_of(self, names: Sequence[str], fresh: BucketState) -> BucketState:

@@ -8,6 +8,7 @@ calls a hook, where an all-reduce over the replicas belongs. The worker exchange
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -24,19 +25,38 @@ from busbw_accel.comm_worker import CommWorker
 from busbw_accel.mesh import make
 from busbw_accel.methods import BY_NAME, CODECS
 from busbw_accel.settings import HOST, Settings
-from busbw_accel.shards import ShardedParameters, ShardedSum, ShardedUnit, group_of, units
+from busbw_accel.shards import (
+    ShardedParameters,
+    ShardedResidual,
+    ShardedSum,
+    ShardedUnit,
+    group_of,
+    padded_length,
+    units,
+)
 
 
 class Sharded(Attachment):
     """A fully sharded model whose shards or replicas exchange by a communication worker."""
 
-    def __init__(self, worker: CommWorker) -> None:
+    def __init__(self, worker: CommWorker, divided: Sequence[ShardedUnit]) -> None:
+        """`divided`: the units of the model."""
         super().__init__(worker)
+        self._names = {unit.name for unit in divided}
         self._exchanged: set[str] = set()  # the units of this step
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._exchanged.clear()
+
+    def _check_length(self, parameter: str, count: int) -> None:
+        # The number of elements of a unit that are trained is checked when it is exchanged.
+        if parameter not in self._names:
+            raise UsageError(
+                f"the state has {count} values for '{parameter}', which was not given to"
+                " fully_shard here",
+                "load the state of the same model, sharded in the same units",
+            )
 
     def count(self, name: str) -> None:
         """Count the steps. A unit exchanges once in each; frozen or unused ones do not."""
@@ -45,15 +65,17 @@ class Sharded(Attachment):
             self._exchanged.clear()
         self._exchanged.add(name)
 
-    def average(self, shard: torch.Tensor, name: str) -> None:
+    def average(self, shard: torch.Tensor, residual: ShardedResidual) -> None:
         """Average over replicas instead of FSDP's all-reduce; on a GPU in the stream of that."""
+        name, ranks = residual.unit.name, residual.unit.ranks
         self.count(name)
         if shard.is_cuda:
             # PyTorch 2.11 gives its memory to the next module while this stream still reads it,
             # where gradients accumulate and so nothing else holds it.
             shard.record_stream(torch.cuda.current_stream())
         with self.worker.explaining():
-            self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)])
+            fits = residual.fits(ranks * shard.numel(), ranks)
+            self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)], keep=fits)
 
 
 def attach_fully_sharded(
@@ -78,33 +100,25 @@ def attach_fully_sharded(
     init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. To do both, call
     it twice.
 
-    `two_d` has no effect here.
+    `two_d` has no effect here. `timeout`: the limit of each exchange between replicas, above zero;
+    None for the default of PyTorch's process groups. Shards are exchanged in the process group of
+    `fully_shard`, with its limit.
 
     Raises:
         UsageError: a variable is invalid, no module is sharded, a mesh has more than one dimension,
-            or the settings are not for what is exchanged.
+            the settings are not for what is exchanged, or there is a `timeout` without `replicas`.
     """
-    if isinstance(replicas, Settings):
-        raise UsageError(
-            "the second argument is the mesh of replicas, and these are settings",
-            "attach_fully_sharded(model, settings=Settings(...))",
-        )
-    if replicas is not None and replicas.ndim != 1:
-        raise UsageError(
-            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
-            'give that one: mesh["across"]',
-        )
+    _check_arguments(replicas, timeout)
     divided = units(model)
     settings, unknown = agree_on_settings(settings)
     refuse_local_steps(settings, "fully_shard")
     _check(settings, shards=replicas is None)
     if replicas is not None:
         ranks = dist.get_process_group_ranks(replicas.get_group())
-        sharded = Sharded(CommWorker(settings, make(settings, timeout, ranks=ranks)))
+        sharded = Sharded(CommWorker(settings, make(settings, timeout, ranks=ranks)), divided)
         for unit in divided:
-            unit.module.set_all_reduce_hook(
-                lambda shard, name=unit.name: sharded.average(shard, name)
-            )
+            residual = ShardedResidual(sharded.worker, unit)
+            unit.module.set_all_reduce_hook(functools.partial(sharded.average, residual=residual))
         announce(sharded.worker, unknown)
         return sharded
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
@@ -115,7 +129,7 @@ def attach_fully_sharded(
     group = group_of(model, divided)
     flat = dataclasses.replace(settings, two_d=False)
     mesh = make(flat, timeout, group, dist.get_process_group_ranks(group))
-    sharded = Sharded(CommWorker(settings, mesh))
+    sharded = Sharded(CommWorker(settings, mesh), divided)
     try:
         for unit in divided:
             unit.module.set_custom_reduce_scatter(
@@ -128,6 +142,25 @@ def attach_fully_sharded(
         ) from error
     announce(sharded.worker, unknown, _kept(settings, divided, mesh.world.size))
     return sharded
+
+
+def _check_arguments(replicas: DeviceMesh | None, timeout: timedelta | None) -> None:
+    if isinstance(replicas, Settings):
+        raise UsageError(
+            "the second argument is the mesh of replicas, and these are settings",
+            "attach_fully_sharded(model, settings=Settings(...))",
+        )
+    if replicas is None and timeout is not None:
+        raise UsageError(
+            f"timeout={timeout.total_seconds():g} s has no effect on shards, which are exchanged in"
+            " the process group of fully_shard",
+            "give it to init_process_group, or leave it out",
+        )
+    if replicas is not None and replicas.ndim != 1:
+        raise UsageError(
+            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
+            'give that one: mesh["across"]',
+        )
 
 
 def _check(settings: Settings, *, shards: bool) -> None:
@@ -168,7 +201,7 @@ def _kept(settings: Settings, divided: Sequence[ShardedUnit], ranks: int) -> str
     """A line on the memory of residuals, which is not divided between ranks."""
     if not BY_NAME[settings.method].loss or not settings.feedback:
         return ""
-    elements = sum(unit.length(ranks) for unit in divided)
+    elements = sum(padded_length(unit.trained(), ranks) for unit in divided)
     return (
         f"error feedback keeps {4e-9 * elements:.2f} GB on each rank, 4 bytes for each element of"
         " the whole gradient; Settings(feedback=False) keeps none"

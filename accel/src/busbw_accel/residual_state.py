@@ -251,8 +251,10 @@ def _checked_part(
 ) -> torch.Tensor:
     if part is not None and part.numel() != length:
         raise UsageError(
-            f"the state has {part.numel()} values for '{name}', which has {length} elements",
-            "load the state of the same model",
+            f"the state has {part.numel()} values for '{name}', of which {length} elements are"
+            " trained",
+            "load the state of the same model with the same parameters frozen, or leave it out: the"
+            " residuals are then lost once",
         )
     if part is None:
         return torch.zeros(length, dtype=torch.float32, device=device)

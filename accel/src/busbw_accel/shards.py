@@ -6,8 +6,7 @@ them, and takes tensors from its `allocate`.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from busbw.core.errors import UsageError
+from busbw_accel.attachment import plain
 from busbw_accel.codecs import codec_for
 from busbw_accel.codecs.base import State
 from busbw_accel.comm_worker import COMPRESSIBLE, CommWorker
@@ -34,29 +34,74 @@ _GATHERED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ShardedPlace:
+    """Where a module has a parameter.
+
+    The parameter itself is not kept: load_state_dict(assign=True) puts another one there.
+    """
+
+    module: nn.Module
+    name: str
+    # The shape of a DTensor takes the host microseconds to read.
+    rows: int  # in the dimension that is divided
+    row: int  # elements of each
+    ranks: int  # over which it is divided; 0 where tensor parallelism has divided it too
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        parameter: nn.Parameter = getattr(self.module, self.name)
+        return parameter
+
+
 @dataclass(eq=False, slots=True)
 class ShardedUnit:
     """Modules that were given to fully_shard in one call, and the parameters sharded by it."""
 
     name: str  # of the first module
     module: FSDPModule
-    parameters: list[DTensor] = field(default_factory=list)
-    # for a number of ranks, since to read the shape of a DTensor takes the host microseconds
-    _padded: dict[int, list[int]] = field(default_factory=dict)
+    places: list[ShardedPlace] = field(default_factory=list)
 
-    def length(self, ranks: int) -> int:
-        """Elements of all gradients, padded so that each parameter has equal shards."""
-        if ranks not in self._padded:
-            self._padded[ranks] = [_padded(parameter, ranks) for parameter in self.parameters]
-        padded = zip(self.parameters, self._padded[ranks], strict=True)
-        return sum(elements for parameter, elements in padded if parameter.requires_grad)
+    @property
+    def ranks(self) -> int:
+        return self.places[0].ranks if self.places else 0
+
+    def trained(self) -> tuple[ShardedPlace, ...]:
+        """The parameters that are not frozen now."""
+        return tuple(place for place in self.places if place.parameter.requires_grad)
 
 
-def _padded(parameter: DTensor, ranks: int) -> int:
-    shape = list(parameter.shape)
-    dim = getattr(parameter.placements[0], "dim", 0)
-    shape[dim] = -(-shape[dim] // ranks) * ranks
-    return math.prod(shape)
+def padded_length(places: Iterable[ShardedPlace], ranks: int) -> int:
+    """Elements of all gradients, padded so that each parameter has equal shards."""
+    return sum(-(-place.rows // ranks) * ranks * place.row for place in places)
+
+
+def _place(module: nn.Module, name: str, parameter: DTensor) -> ShardedPlace:
+    rows = parameter.shape[getattr(parameter.placements[0], "dim", 0)]
+    ranks = parameter.device_mesh.size() if parameter.device_mesh.ndim == 1 else 0
+    return ShardedPlace(module, name, rows, parameter.numel() // max(1, rows), ranks)
+
+
+class ShardedResidual:
+    """What a worker keeps of a unit: it is of the parameters that are trained."""
+
+    def __init__(self, worker: CommWorker, unit: ShardedUnit) -> None:
+        self.unit, self._worker = unit, worker
+        self._trained: tuple[ShardedPlace, ...] = ()
+
+    def fits(self, elements: int, ranks: int) -> bool:
+        """Whether it is of gradients with so many elements on all `ranks` (0: not known).
+
+        It is not where some parameters have no gradient: which ones is unknown here, and residuals
+        would be those of others. Where parameters were frozen, or are trained again, it is dropped.
+        """
+        trained = self.unit.trained()
+        if ranks and elements != padded_length(trained, ranks):
+            return False
+        if trained != self._trained:
+            self._worker.memory.drop([self.unit.name])
+            self._trained = trained
+        return True
 
 
 def units(model: nn.Module) -> list[ShardedUnit]:
@@ -70,11 +115,13 @@ def units(model: nn.Module) -> list[ShardedUnit]:
 
     def visit(module: nn.Module, name: str, unit: ShardedUnit | None) -> None:
         if isinstance(module, FSDPModule):
-            unit = found.setdefault(module._get_fsdp_state(), ShardedUnit(name, module))
-        for parameter in module.parameters(recurse=False):
+            own_unit = ShardedUnit(plain(f"{name}.").rstrip("."), module)
+            unit = found.setdefault(module._get_fsdp_state(), own_unit)
+            module.reshard()  # a forward without backward leaves the root's parameters whole
+        for own_name, parameter in module.named_parameters(recurse=False):
             if unit is not None and isinstance(parameter, DTensor) and id(parameter) not in seen:
                 seen.add(id(parameter))
-                unit.parameters.append(parameter)
+                unit.places.append(_place(module, own_name, parameter))
         for child_name, child in module.named_children():
             visit(child, f"{name}.{child_name}".lstrip("."), unit)
 
@@ -96,8 +143,10 @@ def group_of(model: nn.Module, divided: Sequence[ShardedUnit]) -> dist.ProcessGr
     """
     groups: dict[tuple[int, ...], tuple[str, dist.ProcessGroup]] = {}
     for unit in divided:
-        for parameter in unit.parameters:
-            mesh, what = parameter.device_mesh, unit.name or type(model).__name__
+        for place in unit.places:
+            parameter, what = place.parameter, unit.name or type(model).__name__
+            assert isinstance(parameter, DTensor)
+            mesh = parameter.device_mesh
             if mesh.ndim != 1:
                 raise UsageError(
                     f"rank {dist.get_rank()}: the parameters of {what} are on a mesh of {mesh.ndim}"
@@ -167,7 +216,7 @@ class ShardedSum(_Comm):
         """`count` is called with the unit's name for each exchange."""
         super().__init__(worker, group)
         self.unit, self.count = unit, count
-        self._elements = 0  # of the gradients for which something is kept
+        self._residual = ShardedResidual(worker, unit)
 
     def __call__(
         self,
@@ -202,16 +251,9 @@ class ShardedSum(_Comm):
         return None
 
     def _state(self, method: str, rows: torch.Tensor, comm: Communicator) -> State:
-        """What the codec keeps of this unit.
-
-        Nothing where some of its parameters have no gradient: which ones is unknown here, and
-        residuals would be those of others.
-        """
-        if method == DENSE or rows.numel() != self.unit.length(comm.size):
+        """What the codec keeps of this unit."""
+        if method == DENSE or not self._residual.fits(rows.numel(), comm.size):
             return {}
-        if rows.numel() != self._elements:  # parameters were frozen, or are trained again
-            self.worker.memory.drop([self.unit.name])
-            self._elements = rows.numel()
         fresh = BucketState(
             ((rows.numel(),),), (BucketPiece(0, rows.numel(), 0),), None, comm, rows.device
         )

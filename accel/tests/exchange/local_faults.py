@@ -14,7 +14,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from local_models import EVERY, attached_to, flat, sgd, start
+from sharded_models import attached, sharded
 from torch import nn
+from torch.distributed import DeviceMesh
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from trainings import model, settings, step_of, wrapped
@@ -22,6 +24,8 @@ from trainings import model, settings, step_of, wrapped
 import busbw_accel
 from busbw.core.errors import BusbwError
 from busbw_accel import heartbeat
+
+LIMIT = timedelta(seconds=2)  # of an exchange
 
 
 def error_of(act: Callable[[], object]) -> str:
@@ -85,11 +89,22 @@ def absent_from_gradients() -> str:
     return _without_last(method="int8")
 
 
+def absent_from_shards() -> str:
+    """As `absent`, of shards, in a process group with a limit of its own."""
+    mesh = DeviceMesh.from_group(dist.new_group(timeout=LIMIT), "cpu")
+    net = sharded(model(), mesh=mesh)
+    attached(net, method="int8", gather="int8")
+    return _steps_without_last(net, torch.optim.SGD(net.parameters(), lr=0.1))
+
+
 def _without_last(**words: Any) -> str:
     net = wrapped(model())
     optimizer = sgd(net)
-    limit = timedelta(seconds=2)
-    busbw_accel.attach(net, settings(**words), optimizer=optimizer, timeout=limit)
+    busbw_accel.attach(net, settings(**words), optimizer=optimizer, timeout=LIMIT)
+    return _steps_without_last(net, optimizer)
+
+
+def _steps_without_last(net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
     last = dist.get_rank() == dist.get_world_size() - 1
     for number in range(2 * EVERY - last):
         try:
@@ -109,8 +124,7 @@ def store_stopped() -> str:
     heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
     net = wrapped(model())
     optimizer = sgd(net)
-    limit = timedelta(seconds=2)
-    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=limit)
+    busbw_accel.attach(net, settings(every=EVERY), optimizer=optimizer, timeout=LIMIT)
     last = dist.get_rank() == dist.get_world_size() - 1
     ranks = [0] * dist.get_world_size()
     dist.all_gather_object(ranks, os.getpid())

@@ -2,11 +2,17 @@
 
 import copy
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from exchanges import digest, scenario
+from shard_residuals import fed_back as fed_back  # a job of ranks finds its scenarios here
+from shard_residuals import frozen as frozen
+from shard_residuals import of_replicas as of_replicas
+from shard_residuals import swapped as swapped
+from shard_residuals import unused as unused
 from sharded_models import (
     Two,
     apart,
@@ -184,19 +190,6 @@ def divided() -> dict[str, float]:
     return found
 
 
-def unused() -> dict[str, Any]:
-    """A step in which a part of a unit has no gradient leaves its residual as it is."""
-    net = Two()
-    fully_shard(net)
-    exchange = attached(net, method="int8")
-    kept = []
-    for both in (True, False, True):
-        net.zero_grad()
-        net(batch(0)[0], both).square().mean().backward()
-        kept.append(exchange.state_dict()["kept"][""]["residual"])
-    return {"kept": torch.equal(kept[0], kept[1]), "goes_on": not torch.equal(kept[1], kept[2])}
-
-
 def features() -> dict[str, float]:
     """How far gradients are from FSDP's own, with each feature beside the codec."""
     own, found = backward(sharded(model())), {}
@@ -231,28 +224,10 @@ def features() -> dict[str, float]:
     return found
 
 
-def frozen() -> dict[str, Any]:
-    """A unit without gradients is not exchanged; one that is trained in part keeps its residual
-    until all of it is trained.
-    """
-    net = model()
-    net[3].requires_grad_(False)
-    net[0].bias.requires_grad_(False)
-    sharded(net)
-    exchange = attached(net, method="int8")
-    lengths = []
-    for number in range(3):
-        if number == 2:
-            net[0].bias.requires_grad_(True)
-        inputs, labels = batch(number)
-        nn.functional.cross_entropy(net(inputs), labels).backward()
-        kept = exchange.state_dict()["kept"]
-        lengths.append(len(kept["0"]["residual"]))
-    return {"buckets": exchange.traffic.buckets, "kept": sorted(kept), "lengths": lengths}
-
-
 def resumed() -> dict[str, Any]:
-    """Interrupted and continued: the same bits as without."""
+    """Interrupted and continued, in a model that is compiled too: the same bits as without. The
+    state is not for other units.
+    """
     net = sharded(model())
     exchange = attached(net, method="int8")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -262,16 +237,23 @@ def resumed() -> dict[str, Any]:
     for number in range(FEW, 2 * FEW):
         step_of(net, optimizer, number)
     found = {}
-    for name in ("with", "without"):
+    for name in ("with", "compiled", "without"):
         again = sharded(model(1))
         again.load_state_dict(saved)
-        other = attached(again, method="int8")
-        if name == "with":
+        compiled = torch.compile(again, backend="eager") if name == "compiled" else again
+        other = attached(compiled, method="int8")
+        if name != "without":
             other.load_state_dict(state)
         optimizer = torch.optim.SGD(again.parameters(), lr=0.1)
         for number in range(FEW, 2 * FEW):
             step_of(again, optimizer, number)
         found[name] = torch.equal(weights(again), weights(net))
+    another = Two()
+    fully_shard(another)
+    try:
+        attached(another, method="int8").load_state_dict(state)
+    except UsageError as error:
+        found["refused"] = error.message
     return found | {"kept": len(state["kept"]), "steps": [exchange.steps, state["steps"]]}
 
 
@@ -299,20 +281,6 @@ def not_finite() -> dict[str, Any]:
     return found
 
 
-def fed_back() -> dict[str, float]:
-    """Gradients of the same batch, summed over steps: how far with and without what is kept."""
-    exact = backward(sharded(model()))
-    found = {}
-    for feedback in (True, False):
-        net = sharded(model())
-        attached(net, method="int4", feedback=feedback)
-        sums = [torch.zeros_like(gradient) for gradient in exact]
-        for _ in range(20):
-            torch._foreach_add_(sums, backward(net))
-        found[str(feedback)] = apart([total / 20 for total in sums], exact)
-    return found
-
-
 def replicas() -> dict[str, Any]:
     """Shards between the ranks of a host, replicas of them across: each with settings of its own,
     compared with FSDP's own hybrid sharding.
@@ -331,18 +299,25 @@ def replicas() -> dict[str, Any]:
 
 
 def closed() -> dict[str, Any]:
-    """After close a model can be evaluated, with its parameters as they are, but not trained."""
-    net = sharded(model())
-    attached(net, method="int8", gather="int8").close()
+    """A model is evaluated, which leaves parameters whole, and attached. After close it can be
+    evaluated, with its parameters as they are, but not trained.
+    """
+    net = sharded(model(), reshard_after_forward=False)
     inputs, labels = batch(0)
+    with torch.no_grad():
+        net(inputs)
+    exchange = attached(net, method="int8", gather="int8")
+    backward(net)
+    kept = sorted(exchange.state_dict()["kept"])
+    exchange.close()
     outputs = net(inputs)
     with torch.no_grad():
         equal = torch.equal(outputs, model()(inputs))
     try:
         nn.functional.cross_entropy(outputs, labels).backward()
     except UsageError as error:
-        return {"equal": equal, "refused": str(error)}
-    return {"equal": equal, "refused": ""}
+        return {"equal": equal, "refused": str(error), "kept": kept}
+    return {"equal": equal, "refused": "", "kept": kept}
 
 
 def refused() -> dict[str, str]:
@@ -377,6 +352,7 @@ def refused() -> dict[str, str]:
             flat,
             settings(method="int8"),  # type: ignore[arg-type]
         ),
+        "timeout": lambda: busbw_accel.attach_fully_sharded(flat, timeout=timedelta(seconds=9)),
         "other settings": other_settings,
     }
     for name, case in cases.items():

@@ -161,7 +161,7 @@ def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path):
         assert "lost: rank 2 on host0 (" in result["lost"]
 
 
-@pytest.mark.parametrize("scenario", ["absent", "absent_from_gradients"])
+@pytest.mark.parametrize("scenario", ["absent", "absent_from_gradients", "absent_from_shards"])
 def test_a_rank_that_lives_and_does_not_come_is_named_by_the_others(scenario, tmp_path):
     results = jobs.run(tmp_path, "local_faults", [scenario], 3, may_fail=True)
     for result in results[:2]:

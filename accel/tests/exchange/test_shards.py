@@ -28,6 +28,8 @@ SCENARIOS = [
     "unused",
     "features",
     "frozen",
+    "swapped",
+    "of_replicas",
     "resumed",
     "not_finite",
     "fed_back",
@@ -153,13 +155,28 @@ def test_features_of_fsdp_work_with_it(job):
 
 
 def test_a_frozen_unit_is_left_out(job):
+    words = "the state has 1344 values for '0', of which 1280 elements are trained"
     for result in _of(job, "frozen"):
+        refused = result.pop("refused")
+        assert words in refused and "with the same parameters frozen" in refused
         assert result == {"buckets": 6, "kept": ["", "0"], "lengths": [1280, 1280, 1344]}
+
+
+def test_what_is_kept_is_of_the_parameters_that_are_trained_now(job):
+    for result in _of(job, "swapped"):  # without the first bias: 3 rows are padded to 4
+        assert result == {"fresh": True, "assigned": 4 * 20 + 4 * 20 + 4}
+
+
+def test_replicas_may_freeze_parameters_and_leave_out_gradients(job):
+    for result in _of(job, "of_replicas"):
+        assert result == {"kept": True, "lengths": [126, 126, 126, 63]}
 
 
 def test_a_checkpoint_continues_with_the_same_bits(job):
     for result in _of(job, "resumed"):
-        assert result == {"with": True, "without": False, "kept": 3, "steps": [8, 4]}
+        assert "which was not given to fully_shard here" in result.pop("refused")
+        same = {"with": True, "compiled": True, "without": False}
+        assert result == same | {"kept": 3, "steps": [8, 4]}
 
 
 def test_what_is_not_finite_arrives_and_is_not_kept(job):
@@ -181,8 +198,9 @@ def test_shards_and_their_replicas_have_settings_of_their_own(job):
         assert result["buckets"] == [3, 3] and result["kept"] == [0, 3]
 
 
-def test_a_closed_exchange_leaves_a_model_to_evaluate(job):
+def test_a_model_is_evaluated_before_attach_and_after_close(job):
     for result in _of(job, "closed"):
+        assert result["kept"] == ["", "0", "3"]
         assert result["equal"] and "after close()" in result["refused"]
 
 
@@ -208,6 +226,7 @@ REFUSALS = {
     "gather of replicas": "gather=bf16 is for shards, and replicas have the same ones",
     "gather of DDP": "gather=exact is for fully_shard: DistributedDataParallel gathers no parameters",
     "second argument": "attach_fully_sharded(model, settings=Settings(...))",
+    "timeout": "timeout=9 s has no effect on shards, which are exchanged in the process group of",
     "other settings": "rank 1 has other settings than rank 0",
 }
 
