@@ -18,7 +18,7 @@ from tests import warm_python
 
 HERE = Path(__file__).parent
 AS_TORCHRUN = HERE / "as_torchrun.py"
-LIMIT_S = 100  # below that of a test
+LIMIT_S = 240  # below that of a test; a busy machine takes several times as long as an idle one
 
 
 def run(
