@@ -304,6 +304,12 @@ def _is_log(held: msgspec.Struct) -> bool:
     return isinstance(held, JobReport) and not held.at
 
 
+def is_log_of_failure(content: FileContent) -> bool:
+    """Whether a file is the log of a job that failed."""
+    held = content.held
+    return isinstance(held, JobReport) and _is_log(held) and held.verdict is Verdict.FAIL
+
+
 def _of_failure(failure: JobReport) -> FileContent:
     from busbw.job import types
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from busbw.api.files import several
+from busbw.api.files import is_log_of_failure, several
 from busbw.cli.file_kinds import compared_with, load, system_option, table_option
 from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, File, given_options, not_empty
@@ -125,7 +125,7 @@ def command(
     _refuse_options_of_patterns(name, format_name)
     if isinstance(content, FileContent):
         _write(_document_text(content, format_name, name, output), output)
-        return int(Exit.OK)
+        return int(Exit.BAD if is_log_of_failure(content) else Exit.OK)
     columns = None if output else width()
     _write(render(content, format_name, name, columns, ran=ran), output)
     return exit_code(content)

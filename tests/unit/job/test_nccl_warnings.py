@@ -172,11 +172,11 @@ def test_any_text_is_read(text: str) -> None:
 def test_show_tells_it_of_a_log_of_several_and_beside_calls(tmp_path, capsys) -> None:
     (tmp_path / "a.log").write_text("h1:1:2 [0] NCCL INFO init.cc:9 -> 3\n" + warning(CLOSED))
     (tmp_path / "b.log").write_text(warning("Cuda failure 'out of memory'", host="h2"))
-    assert guarded(["show", "--wide", str(tmp_path / "a.log")]) == 0
+    assert guarded(["show", "--wide", str(tmp_path / "a.log")]) == 1
     assert capsys.readouterr().out.startswith("FAIL    NCCL failed on h1, GPU 0: h2<40112> closed")
-    assert guarded(["show", "--wide", str(tmp_path)]) == 0
+    assert guarded(["show", "--wide", str(tmp_path)]) == 1
     assert capsys.readouterr().out.startswith("FAIL    NCCL failed on h2, GPU 0: its GPU has no")
-    assert guarded(["show", "--wide", str(tmp_path / "a.log"), str(tmp_path / "b.log")]) == 0
+    assert guarded(["show", "--wide", str(tmp_path / "a.log"), str(tmp_path / "b.log")]) == 1
     assert capsys.readouterr().out.startswith("FAIL    NCCL failed on h2, GPU 0: its GPU has no")
 
 
@@ -201,7 +201,7 @@ def test_a_folder_of_torchrun_stands_for_the_logs_of_its_last_attempt(tmp_path, 
         (folder / "stdout.log").write_text("loss 2.3\n")
         (folder / "error.json").write_text('{"message": {"message": "RuntimeError"}}')
     for path in (tmp_path, logs, logs / "attempt_1"):
-        assert guarded(["show", "--wide", str(path)]) == 0
+        assert guarded(["show", "--wide", str(path)]) == 1
         assert capsys.readouterr().out.startswith("FAIL    NCCL failed on h1, GPU 0: h2<40112>")
     assert guarded(["show", str(logs / "attempt_0")]) == 2
 
